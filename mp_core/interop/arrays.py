@@ -24,15 +24,10 @@ def dlpack(x: Any) -> Any:
         it gives in the current scope, read-only. A :class:`mp_core.QuantizedArray` and a :class:`mp_core.PackedMatrix`
         are not arrays: export ``q.values`` and ``q.scale``, or the result of ``dequantize()`` or ``unpack()``.
 
-    Returns
-    -------
-    ndarray or mp_core.core.dlpack_export.Exported
-        An ndarray if NumPy exports the type, else an object that only exports.
-
     Raises
     ------
     TypeError
-        `x` is not an array, or DLPack has no code for its type.
+        DLPack has no code for the type of `x`.
 
     Examples
     --------
@@ -54,7 +49,7 @@ def dlpack(x: Any) -> Any:
 
 
 def to_torch(x: Any, *, copy: bool | None = None) -> Any:
-    """Return a torch tensor that shares the memory of `x`.
+    """Return a torch tensor on the CPU that shares the memory of `x`, and keeps it alive.
 
     Parameters
     ----------
@@ -64,18 +59,6 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
         None: copy only what torch cannot share. torch needs writeable memory, and strides that are positive and whole
         elements; so read-only arrays, such as variables and memory-mapped weights, are copied. False: raise instead.
         True: always copy.
-
-    Returns
-    -------
-    torch.Tensor
-        On the CPU. It keeps the memory alive.
-
-    Raises
-    ------
-    TypeError
-        `x` is not an array, or torch does not have its type.
-    ValueError
-        `copy` is False, and torch cannot share the memory.
 
     Examples
     --------
@@ -95,7 +78,9 @@ def to_torch(x: Any, *, copy: bool | None = None) -> Any:
 
 
 def to_jax(x: Any, *, copy: bool | None = None) -> Any:
-    """Return a JAX array that shares the memory of `x`.
+    """Return a JAX array on the CPU that shares the memory of `x`.
+
+    JAX turns 64-bit elements into 32-bit ones unless its option ``jax_enable_x64`` is set.
 
     Parameters
     ----------
@@ -104,18 +89,6 @@ def to_jax(x: Any, *, copy: bool | None = None) -> Any:
     copy : bool, optional
         None: copy only what JAX cannot share: arrays that are read-only, not contiguous, or not aligned to 64 bytes.
         False: raise instead. True: always copy.
-
-    Returns
-    -------
-    jax.Array
-        On the CPU. JAX turns 64-bit elements into 32-bit ones unless its option ``jax_enable_x64`` is set.
-
-    Raises
-    ------
-    TypeError
-        `x` is not an array, or JAX does not have its type.
-    ValueError
-        `copy` is False, and JAX cannot share the memory.
 
     Examples
     --------

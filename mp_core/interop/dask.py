@@ -86,10 +86,8 @@ def embed(
     ------
     PartError
         Parts failed.
-    OSError
-        A file is missing, or `output` has files of another job or of no job (:class:`FileExistsError`).
-    TypeError, ValueError
-        From the methods of TextEncoder; or `format` is unknown, or `texts` is a single text or mixes texts and paths.
+    FileExistsError
+        `output` has files of another job (see `force`) or of no job.
 
     Examples
     --------
@@ -178,9 +176,8 @@ def convert_shards(
     ------
     PartError
         Shards failed, for example because a tensor cannot be quantized.
-    OSError, ValueError
-        From :func:`mp_core.checkpoint.convert`; or `target` has files of another job or of no job
-        (:class:`FileExistsError`).
+    FileExistsError
+        `target` has files of another job (see `force`) or of no job.
 
     Examples
     --------

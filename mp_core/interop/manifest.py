@@ -22,49 +22,21 @@ _MOST = 1 << 30  # most bytes of the journal: enough for some million parts
 
 @dataclass(frozen=True, slots=True)
 class OutputPart:
-    """A part of a job; one task writes it into one file.
+    """A part of a job; one task writes it into one file."""
 
-    Attributes
-    ----------
-    name : str
-        The name of the file in the output folder.
-    key : str
-        A digest of the inputs.
-    arguments : tuple
-        The task and its arguments.
-    """
-
-    name: str
-    key: str
-    arguments: tuple[Any, ...] = ()
+    name: str  # The name of the file in the output folder.
+    key: str  # A digest of the inputs.
+    arguments: tuple[Any, ...] = ()  # The task and its arguments.
 
 
 class Manifest:
     """A journal: one line for the job, then one per finished part. It is locked: only one process can use it.
 
-    Parameters
-    ----------
-    folder : Path
-        The output folder; it is created if it does not exist.
-    job : mapping
-        What the parts have in common, as plain values.
-    names : str
-        A shell pattern for the names of parts of any job of this kind: no other file in the folder is ever removed.
-    force : bool
-        Whether the output of another job may be replaced; then the journal of that job is ignored.
-
-    Attributes
-    ----------
-    done : dict of str to dict
-        Name of a part -> result of its task.
-
-    Raises
-    ------
-    FileExistsError
-        The folder has files of no job; or it has the output of another job and `force` is false; or another process
-        uses it.
-    ValueError
-        The journal is not a regular file, or a part in it is outside of the folder (links included).
+    The output folder is created if it does not exist. `job` is what the parts have in common, as plain values. `names`
+    is a shell pattern for the names of parts of any job of this kind: no other file in the folder is ever removed.
+    `force` allows to replace the output of another job; otherwise, and for a folder with files of no job,
+    FileExistsError is raised. `done` has the results of tasks by the names of their parts. A part must not be outside
+    of the folder (links included).
     """
 
     def __init__(self, folder: Path, job: Mapping[str, Any], names: str, *, force: bool) -> None:

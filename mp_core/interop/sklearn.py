@@ -75,45 +75,16 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self.n_threads = n_threads
 
     def fit(self, X: Iterable[str], y: Any = None) -> Self:  # noqa: N803
-        """Open the model and check the parameters.
-
-        Parameters
-        ----------
-        X : iterable of str
-            Ignored, except that a single text or a table raises TypeError.
-        y : object
-            Ignored.
-
-        Raises
-        ------
-        OSError, ValueError, TypeError
-            From :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.encode`.
-        """
+        """Open the model and check the parameters; the texts and `y` are ignored."""
         in_order(X, "X", _TEXTS)
         self.encoder_ = TextEncoder.from_folder(self.model, self.policy)
         self._n_features_out = self._embed([]).shape[1]
         return self
 
     def transform(self, X: Iterable[str]) -> Array:  # noqa: N803
-        """Return the embeddings of texts.
+        """Return the embeddings of texts: a list, an array of one axis, a column of a table.
 
-        Parameters
-        ----------
-        X : iterable of str
-            A list, an array of one axis, a column of a table.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, dim), or the container that `set_output` chose
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            `fit` was not called.
-        TypeError
-            `X` is a single str or not a sequence of texts (a table is not), or an element is not a str.
-        ValueError
-            From :meth:`mp_core.models.TextEncoder.encode`.
+        The result is float32 of shape (n, dim), or the container that `set_output` chose.
         """
         check_is_fitted(self)
         return self._embed(list_of_texts(in_order(X, "X", _TEXTS), "X"))
@@ -203,13 +174,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         X : iterable of str
         y : array-like, shape (n,)
             The label of each text: numbers or strings, at least two different ones.
-
-        Raises
-        ------
-        OSError, TypeError
-            See :meth:`TextEmbedder.fit`.
-        ValueError
-            See :meth:`TextEmbedder.fit`; or `y` has another length than `X`, NaN, or fewer than two classes.
         """
         from mp_core.models.tuning.fitting import Recipe  # loads training, which embedding does not need
         from mp_core.models.tuning.scoring import fit_classifier, fit_head  # as above
@@ -234,19 +198,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Iterable[str]) -> Array:  # noqa: N803
-        """Return the scores of classes, shape (n, classes); for two classes score 1 - score 0, shape (n,).
-
-        Parameters
-        ----------
-        X : iterable of str
-
-        Raises
-        ------
-        sklearn.exceptions.NotFittedError
-            `fit` was not called.
-        TypeError, ValueError
-            From :meth:`TextEmbedder.transform`.
-        """
+        """Return the scores of classes, shape (n, classes); for two classes score 1 - score 0, shape (n,)."""
         scores = self._scores(X)
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 

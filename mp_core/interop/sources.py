@@ -84,13 +84,8 @@ def text_of(line: bytes, file: str, number: int) -> str:
 def pieces(texts: Iterable[str] | Iterable[PathLike[str]], most: int) -> Sequence[ListPiece | FilePiece]:
     """Cut texts, or the lines of files, into one or more pieces of at most `most` texts.
 
-    Raises
-    ------
-    OSError
-        A file is missing or unreadable.
-    TypeError, ValueError
-        `texts` is a single text or path, a table, a dict or a set, mixes texts and paths, or has other elements; or a
-        file is a pipe or a device, or has a line of more than 64 MiB.
+    Raise TypeError or ValueError for a single text or path, a table, a dict or a set, a mix of texts and paths, or a
+    file that is a pipe or a device or has a line of more than 64 MiB.
     """
     given: list[Any] = list(in_order(texts, "texts", "an iterable of str or of paths"))
     if given and isinstance(given[0], PathLike):

@@ -59,11 +59,6 @@ class Workers:
     retries : int
         How often to retry a pass that failed for another reason than its samples, for example a lost worker.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `client` is not a Client, or `retries` is not an integer >= 0.
-
     Examples
     --------
     >>> from distributed import Client  # doctest: +SKIP
@@ -94,13 +89,7 @@ class Job:
         self._futures: list[Any] = []  # futures of `_sent` on the workers
 
     def __call__(self, method: Callable[..., Any], pieces: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-        """Yield the results of a method of ``model.in_parts()`` for each of `pieces`, in their order.
-
-        Raises
-        ------
-        Exception
-            The error of a pass that failed because of its samples, or after the last retry.
-        """
+        """Yield the results of a method of ``model.in_parts()`` for each of `pieces`, or raise the error of one."""
         self._send()
         futures = [self._submit(method.__name__, piece) for piece in pieces]
         try:
@@ -156,8 +145,6 @@ class Job:
 
 @dataclass
 class _WorkerModel:
-    """A model on a worker."""
-
     name: str
     parts: Any
     variables: list[AutoCastVariable]

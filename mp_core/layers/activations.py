@@ -161,13 +161,7 @@ def celu(x: Array, alpha: float = 1.0) -> Array:
 
 
 def glu(x: Array, axis: int = -1) -> Array:
-    """Return the first half of an axis times the sigmoid of the second half.
-
-    Raises
-    ------
-    ValueError
-        The length of the axis is odd.
-    """
+    """Return the first half of an axis, whose length is even, times the sigmoid of the second half."""
     x = x if hasattr(x, "shape") else as_float(x)
     if x.shape[axis] % 2:
         raise ValueError(f"the length of axis {axis} must be even; received shape {x.shape}")
@@ -310,15 +304,7 @@ _FUNCTIONS: dict[str, Function] = {
 
 
 def get(identifier: Any) -> Function:
-    """Return an activation function by its name or Keras' configuration; None gives ``linear``.
-
-    A callable is returned unchanged.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-    """
+    """Return an activation by its name or Keras' configuration; callables stay, None is ``linear``."""
     if identifier is None:
         return linear
     identifier = named_function(identifier)
@@ -334,13 +320,7 @@ def get(identifier: Any) -> Function:
 
 
 def deserialize(config: Any, custom_objects: dict[str, Any] | None = None) -> Function:
-    """Return an activation function as :func:`get` does; names in `custom_objects` are known too.
-
-    Raises
-    ------
-    ValueError
-        `config` is none of these.
-    """
+    """Return an activation function as :func:`get` does; names in `custom_objects` are known too."""
     with custom_object_scope(custom_objects):
         return get(config)
 

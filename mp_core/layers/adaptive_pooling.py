@@ -21,8 +21,7 @@ _PARAMETERS = """
     output_size : int or sequence of int
         The number of windows along each axis.
     data_format : {"channels_last", "channels_first"}, optional
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
@@ -45,13 +44,7 @@ class _Adaptive(Spatial):
         self.data_format = data_format_of(data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, with the axes of the inputs.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes, or a spatial axis has length 0.
-        """
+        """Return the outputs, with the axes of the inputs."""
         self._check_rank(inputs)
         first = 2 if self.data_format == "channels_first" else 1
         if 0 in inputs.shape[first : first + self._rank]:
@@ -69,14 +62,10 @@ class _Adaptive(Spatial):
 
 
 class _Max(_Adaptive):
-    """The base of adaptive max pooling."""
-
     _function = staticmethod(ops.max)
 
 
 class _Average(_Adaptive):
-    """The base of adaptive average pooling."""
-
     _function = staticmethod(ops.mean)
 
 

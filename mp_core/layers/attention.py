@@ -32,8 +32,7 @@ with_dropout_parameters = documented(
         Fraction of attention weights that training sets to 0; the others are divided by ``1 - dropout``.
     seed : int or SeedGenerator, optional
         Source of the random numbers for `dropout`.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 """
 )
 """Decorator of attention layers: adds the parameters of dropout to the docstring."""
@@ -62,7 +61,6 @@ class ProjectedAttention(Layer):
         self.bias_initializer = initializers.checked(bias_initializer)
 
     def _projection_arguments(self) -> dict[str, Any]:
-        """Return the constructor's arguments that all projections share."""
         return {
             **self._penalties,
             "kernel_initializer": initializers.with_new_keys(self.kernel_initializer),

@@ -12,13 +12,7 @@ __all__ = ["AttentionAxes", "checked_axes"]
 
 
 def checked_axes(axes: Any) -> list[int]:
-    """Return the argument ``attention_axes`` as a list.
-
-    Raises
-    ------
-    ValueError
-        `axes` is neither an integer nor a sequence of integers.
-    """
+    """Return the argument ``attention_axes``, an integer or a sequence of integers, as a list."""
     try:
         return list(axes_of(axes))
     except TypeError:
@@ -30,17 +24,7 @@ def checked_axes(axes: Any) -> list[int]:
 class AttentionAxes:
     """The axes over which attention is computed; all other axes are merged into one batch axis.
 
-    Parameters
-    ----------
-    rank : int
-        The number of axes of queries, keys and values.
-    axes : list of int, optional
-        Default: all except the first and the last.
-
-    Raises
-    ------
-    ValueError
-        `rank` is less than 3; `axes` are not distinct axes between the first and the last.
+    Queries, keys and values have `rank` axes. By default all except the first and the last are attended over.
     """
 
     def __init__(self, rank: int, axes: list[int] | None) -> None:

@@ -29,8 +29,7 @@ _TEXT = """{what}; the identity in inference.
     ----------
     {names}
         Arguments of Keras. They are stored in configurations, and have no effect.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Raises
     ------
@@ -39,7 +38,6 @@ _TEXT = """{what}; the identity in inference.
 
     Examples
     --------
-    >>> import numpy as np
     >>> {name}()(np.float32([[[0.25], [0.75]]]), training=False).tolist()
     [[[0.25], [0.75]]]
 """
@@ -67,13 +65,7 @@ class Augmentation(Layer, nameable=False):
         self.settings = given
 
     def call(self, inputs: Array, training: bool | None = False) -> Array:
-        """Return the inputs.
-
-        Raises
-        ------
-        NotImplementedError
-            In training, unless all factors are 0.
-        """
+        """Return the inputs; in training raise NotImplementedError, unless all factors are 0."""
         if training and not self._is_off:
             raise NotImplementedError(
                 f"{type(self).__name__} '{self.name}' changes images in training, which mp_core does not compute: "
@@ -88,7 +80,6 @@ class Augmentation(Layer, nameable=False):
         return bool(factors) and not np.any([np.max(np.abs(value)) for value in factors])
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | self.settings
 
 

@@ -81,7 +81,6 @@ class BatchNormalization(Affine):
         self.moving_variance_initializer = initializers.checked(moving_variance_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the statistics, gamma and beta for inputs of this shape."""
         channels = input_shape[axis_of(self.axis, len(input_shape))]
         if channels is None:
             raise ValueError(f"the axis that `axis` names must have a known length; received input_shape={input_shape}")
@@ -126,7 +125,6 @@ class BatchNormalization(Affine):
         return rounded(lambda x: (x - mean) * factor + beta, x, dtype=self._compute)
 
     def _move(self, variable: AutoCastVariable, old: Array, new: Array) -> None:
-        """Update a moving average with the statistic of a batch."""
         kept, rest = (old.dtype.type(share) for share in (self.momentum, 1 - self.momentum))
         variable.assign((old * kept + new * rest).reshape(-1))
 

@@ -44,14 +44,7 @@ class Bidirectional(Layer):
         An argument of Keras; use :meth:`set_weights`.
     backward_layer : Layer, optional
         The layer for the backward direction. Default: a new layer with the configuration of `layer`.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `layer` or `backward_layer` is not a recurrent layer; both have the same direction; they differ in what they
-        return; `merge_mode` does not exist.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -112,7 +105,6 @@ class Bidirectional(Layer):
         return self.merge_mode is None or self.return_state
 
     def build(self, sequences_shape: Shape, initial_state_shape: Any = None) -> None:
-        """Build both layers for sequences of this shape."""
         for layer in (self.forward_layer, self.backward_layer):
             if not layer.built:
                 layer.build(sequences_shape)
@@ -159,13 +151,7 @@ class Bidirectional(Layer):
         return None if None in pair else (*pair[0], *pair[1])
 
     def reset_state(self) -> None:
-        """Set the states to zero.
-
-        Raises
-        ------
-        AttributeError
-            The layer is not stateful.
-        """
+        """Set the states of a stateful layer to zero."""
         if not self.stateful:
             raise AttributeError(f"layer '{self.name}' must be stateful to have states")
         self.forward_layer.reset_state()
@@ -193,7 +179,6 @@ class Bidirectional(Layer):
         return merged if self.merge_mode is None else outputs
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, including those of both layers."""
         return super().get_config() | {
             "layer": serialize_keras_object(self.forward_layer),
             "backward_layer": serialize_keras_object(self.backward_layer),
@@ -201,13 +186,6 @@ class Bidirectional(Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """Return the layer of a configuration.
-
-        Raises
-        ------
-        ValueError
-            `config` has no ``layer``; a class is neither a layer of mp_core, nor registered, nor in `custom_objects`.
-        """
         with custom_object_scope(custom_objects):
             parts = {"layer": layer_in(config, "layer")}
             if config.get("backward_layer") is not None:

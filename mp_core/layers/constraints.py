@@ -11,6 +11,7 @@ from mp_core.arrays.dtypes import is_float
 from mp_core.files.family import Family
 from mp_core.ops.norms import length
 from mp_core.utilities.arguments import axis_or_axes, number, share
+from mp_core.utilities.docstrings import shown
 from mp_core.utilities.registry import own_config
 
 __all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm", "deserialize", "get", "serialize"]
@@ -53,17 +54,11 @@ class Constraint:
         return cls(**own_config(config, cls.__name__))
 
 
+@shown("{}()(np.float32([-1.0, 2.0]))", "array([0., 2.], dtype=float32)")
 class NonNeg(Constraint):
-    """Replace negative numbers by 0.
-
-    Examples
-    --------
-    >>> NonNeg()(np.float32([-1.0, 2.0]))
-    array([0., 2.], dtype=float32)
-    """
+    """Replace negative numbers by 0."""
 
     def __call__(self, w: Any) -> Array:
-        """Return the constrained value."""
         return ops.maximum(asarray(w, "w"), 0.0)
 
 
@@ -84,6 +79,7 @@ class _NormConstraint(Constraint):
         raise NotImplementedError
 
 
+@shown("{}(5.0)(np.float32([[6.0], [8.0]])).round(4)", "array([[3.],\n       [4.]], dtype=float32)")
 class MaxNorm(_NormConstraint):
     """Scale vectors down to the norm `max_value` if theirs is larger.
 
@@ -92,12 +88,6 @@ class MaxNorm(_NormConstraint):
     max_value : float
     axis : int or sequence of int
         The axes over which norms are computed: 0 for the kernel of Dense.
-
-    Examples
-    --------
-    >>> MaxNorm(5.0)(np.float32([[6.0], [8.0]])).round(4)
-    array([[3.],
-           [4.]], dtype=float32)
     """
 
     _arguments = ("max_value", "axis")
@@ -111,6 +101,7 @@ class MaxNorm(_NormConstraint):
         return result
 
 
+@shown("{}()(np.float32([[3.0], [4.0]])).round(4)", "array([[0.6],\n       [0.8]], dtype=float32)")
 class UnitNorm(_NormConstraint):
     """Scale vectors to a norm of 1.
 
@@ -118,12 +109,6 @@ class UnitNorm(_NormConstraint):
     ----------
     axis : int or sequence of int
         The axes over which norms are computed.
-
-    Examples
-    --------
-    >>> UnitNorm()(np.float32([[3.0], [4.0]])).round(4)
-    array([[0.6],
-           [0.8]], dtype=float32)
     """
 
     _arguments = ("axis",)
@@ -136,6 +121,7 @@ class UnitNorm(_NormConstraint):
         return result
 
 
+@shown("{}(5.0, 6.0, rate=0.5)(np.float32([[1.8], [2.4]])).round(4)", "array([[2.4],\n       [3.2]], dtype=float32)")
 class MinMaxNorm(_NormConstraint):
     """Scale vectors to the norm ``rate * clip(norm, min_value, max_value) + (1 - rate) * norm``.
 
@@ -146,12 +132,6 @@ class MinMaxNorm(_NormConstraint):
         From 0 to 1.
     axis : int or sequence of int
         The axes over which norms are computed.
-
-    Examples
-    --------
-    >>> MinMaxNorm(5.0, 6.0, rate=0.5)(np.float32([[1.8], [2.4]])).round(4)
-    array([[2.4],
-           [3.2]], dtype=float32)
     """
 
     _arguments = ("min_value", "max_value", "rate", "axis")

@@ -43,8 +43,6 @@ _PARAMETERS = """
 
 
 class _Convolution(ConvolutionBase, AdaptableLayer):
-    """The base of Conv1D, Conv2D and Conv3D."""
-
     _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"
@@ -129,7 +127,6 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         return windows_of(x, self.kernel_size, self.strides, self.dilation_rate)
 
     def _pad_widths(self, length: int, span: int, stride: int) -> tuple[int, int]:
-        """Return how many zeros to add before and after an axis."""
         return same_padding(length, span, stride) if self.padding == "same" else (span - 1, 0)
 
     def _matrices(self) -> list[Any]:

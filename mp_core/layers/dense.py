@@ -79,7 +79,6 @@ class Dense(AdaptableLayer):
         self.bias_initializer = initializers.checked(bias_initializer)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel and bias for inputs of this shape."""
         if not input_shape or input_shape[-1] is None:
             raise ValueError(f"The last axis of the inputs to Dense must be known; received shape {input_shape}")
         self.depth = input_shape[-1]
@@ -109,7 +108,6 @@ class Dense(AdaptableLayer):
         return None if unfit or not activations.keeps_shape(self.activation) else (*shape[:-1], self.units)
 
     def _adapted(self, outputs: Array, lora: LoRA, inputs: Array) -> Array:
-        """Return the outputs plus the product of LoRA."""
         return lora.added(outputs, ops.matmul(floating(inputs, self._compute), lora.a.read_value()))
 
     def rows_of(self, inputs: Array) -> Array:

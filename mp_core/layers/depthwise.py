@@ -32,8 +32,7 @@ _PARAMETERS = """
     activation : str or callable, optional
     use_bias : bool
     depthwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
@@ -90,7 +89,6 @@ class DepthwiseBase(KernelLayer):
         return rounded(self._convolve, ops.pad_zeros(x, self._padding(x)), kernel, bias)
 
     def _padding(self, x: Array) -> list[tuple[int, int]]:
-        """Return how many zeros to add before and after each axis."""
         lengths, spans = x.shape[1:-1], self._spans()
         if self.padding == "same":
             return [(0, 0), *map(same_padding, lengths, spans, self.strides), (0, 0)]
@@ -124,8 +122,6 @@ class DepthwiseBase(KernelLayer):
 
 
 class _DepthwiseConv(DepthwiseBase):
-    """The base of DepthwiseConv1D and DepthwiseConv2D."""
-
     _sample_independence = "always"
     _repr_arguments = ("kernel_size",)
     _options = (

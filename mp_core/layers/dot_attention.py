@@ -89,11 +89,6 @@ class Attention(Layer):
         return_attention_scores : bool
         use_causal_mask : bool
             Whether query i attends only to keys up to i.
-
-        Raises
-        ------
-        ValueError
-            `inputs` or `mask` is not such a list, or shapes do not fit.
         """
         query, value, key = self._parts(inputs)
         self._check_masks(mask)

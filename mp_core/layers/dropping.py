@@ -24,8 +24,7 @@ __all__ = [
 
 _SEED = """seed : int or SeedGenerator, optional
         Source of the random numbers. The same seed gives the same numbers in every process. Default: a new seed.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 _RATE = f"""
     Parameters
@@ -65,8 +64,6 @@ class _RandomLayer(Identity):
 
 
 class _DropoutLayer(_RandomLayer):
-    """The base of layers with a dropout rate."""
-
     _options: tuple[str, ...] = ("rate", "seed")
     _repr_arguments = ("rate",)
 
@@ -81,7 +78,6 @@ class _DropoutLayer(_RandomLayer):
         return None
 
     def _odds(self) -> float:
-        """Return ``rate / (1 - rate)``."""
         if self.rate == 1:
             raise ValueError(f"`rate` of layer '{self.name}' must be below 1 in training; received 1")
         return self.rate / (1 - self.rate)
@@ -99,8 +95,6 @@ _NOISE_SHAPE = f"""
 
 
 class _NoiseShapeDropout(_DropoutLayer):
-    """The base of layers with a dropout rate and a noise shape."""
-
     _parameters = _NOISE_SHAPE
     _options = ("rate", "noise_shape", "seed")
 
@@ -200,8 +194,6 @@ _CHANNELS = f"""
 
 
 class _ChannelDropout(_DropoutLayer):
-    """The base of layers that drop channels of images and volumes."""
-
     _parameters = _CHANNELS
     _options = ("rate", "seed", "data_format")
     _rank: ClassVar[int]

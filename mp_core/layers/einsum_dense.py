@@ -42,7 +42,6 @@ class EinsumDense(AdaptableLayer):
 
     Examples
     --------
-    >>> import numpy as np
     >>> layer = EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de")
     >>> layer(np.ones((1, 5, 4), np.float32)).shape, layer.kernel.shape, layer.bias.shape
     ((1, 5, 2, 3), (4, 2, 3), (2, 3))
@@ -94,7 +93,6 @@ class EinsumDense(AdaptableLayer):
         return super()._under_quantizers(config, quantizers)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create kernel and bias for inputs of this shape."""
         labels, order = parse(self.equation, len(input_shape)), _order(self.equation, len(input_shape))
         sizes = _sizes(labels, input_shape, self.output_shape)
         self._rank = len(input_shape)

@@ -97,12 +97,7 @@ class Embedding(AdaptableLayer):
     def call(self, inputs: Array) -> Array:
         """Return the rows, shape (..., output_dim) for indices of shape (...).
 
-        Raises
-        ------
-        IndexError
-            An index is negative or not less than `input_dim`.
-        TypeError
-            The indices are not numbers.
+        Indices that are not from 0 to below `input_dim` raise IndexError.
         """
         if not (inputs.dtype.kind in "iub" or dtypes.is_float(inputs.dtype)):
             raise TypeError(f"The indices of layer '{self.name}' must be numbers; received dtype {inputs.dtype}")

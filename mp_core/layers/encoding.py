@@ -15,12 +15,14 @@ from mp_core.layers.statistics import batches_in
 from mp_core.ops.lookup import check_indices
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import number, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["CategoryEncoding", "Discretization"]
 
 _MODES = ("multi_hot", "one_hot", "count")
 
 
+@shown("{}(4)(np.array([[3, 1, 1]]))", "array([[0., 1., 0., 1.]], dtype=float32)")
 class CategoryEncoding(Layer):
     """Encode integers as vectors with one element per category.
 
@@ -33,13 +35,7 @@ class CategoryEncoding(Layer):
         "multi_hot" has 1 for each integer that occurs, "count" the number of its occurrences.
     sparse : bool
         An argument of Keras; it must be False.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> CategoryEncoding(4)(np.array([[3, 1, 1]]))
-    array([[0., 1., 0., 1.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _arrays = ("inputs",)
@@ -58,13 +54,7 @@ class CategoryEncoding(Layer):
         ----------
         inputs : ndarray
         count_weights : ndarray, optional
-            In mode "count": the weight of each integer.
-
-        Raises
-        ------
-        ValueError
-            An integer is out of range; `count_weights` are passed in another mode, or their shape differs from that of
-            `inputs`.
+            In mode "count": the weight of each integer, in the shape of `inputs`.
         """
         if count_weights is not None and (self.output_mode != "count" or count_weights.shape != inputs.shape):
             raise ValueError(
@@ -76,6 +66,7 @@ class CategoryEncoding(Layer):
         return encode_categories(indices, self.num_tokens, self.output_mode, self.variable_dtype, count_weights)
 
 
+@shown("{}([0.0, 1.0])(np.array([-3.0, 0.0, 0.5, 7.0]))", "array([0, 1, 1, 2], dtype=int32)")
 class Discretization(WithSpecRule, Layer):
     """Replace each number by the number of the interval (bin) that contains it.
 
@@ -92,13 +83,7 @@ class Discretization(WithSpecRule, Layer):
         "int" returns interval numbers; the other modes encode them as :class:`CategoryEncoding` does.
     sparse : bool
         An argument of Keras; it must be False.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Discretization([0.0, 1.0])(np.array([-3.0, 0.0, 0.5, 7.0]))
-    array([0, 1, 1, 2], dtype=int32)
+    **kwargs : those of :class:`Layer`
     """
 
     _arrays = ("inputs",)
@@ -163,8 +148,6 @@ class Discretization(WithSpecRule, Layer):
 
         Raises
         ------
-        TypeError
-            `data` has another type.
         ValueError
             The layer was made with `bin_boundaries`; `data` is empty or has numbers that are not finite. Nothing has
             changed.
@@ -191,13 +174,7 @@ class Discretization(WithSpecRule, Layer):
         self.bin_boundaries = found.astype(np.float32).tolist()
 
     def call(self, inputs: Array) -> Array:
-        """Return interval numbers in int32, or vectors in the compute dtype.
-
-        Raises
-        ------
-        ValueError
-            There are no boundaries: :meth:`adapt` was not called.
-        """
+        """Return interval numbers in int32, or vectors in the compute dtype, once there are boundaries."""
         if self.bin_boundaries is None:
             raise ValueError(f"layer '{self.name}' has no boundaries yet: call `adapt` first, or give `bin_boundaries`")
         x = ops.cast(inputs, F32) if dtypes.is_float(inputs.dtype) else inputs

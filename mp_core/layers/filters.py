@@ -9,19 +9,10 @@ __all__ = ["chooser"]
 
 
 def chooser(filters: Any, argument: str = "filters") -> Callable[[Any], bool]:
-    """Return a function that returns whether a layer is selected.
+    """Return a function that returns whether a layer is selected by `filters`; None selects all.
 
-    Parameters
-    ----------
-    filters : str, sequence of str, callable or None
-        Regular expressions that are searched in the layer's name, or a function of the layer. None selects all.
-    argument : str
-        Name of the argument, for messages.
-
-    Raises
-    ------
-    ValueError
-        `filters` has another type; a pattern is not a regular expression, or matching it may take too long.
+    `filters` is one or several regular expressions that are searched in the layer's name, or a function of the layer. A
+    pattern whose matching may take too long raises ValueError.
     """
     if filters is None:
         return lambda layer: True

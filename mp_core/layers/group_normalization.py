@@ -10,11 +10,13 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["GroupNormalization"]
 
 
 @with_affine_parameters
+@shown("{}(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))", "array([[-1.,  1., -1.,  1.]], dtype=float32)")
 class GroupNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
 
@@ -24,11 +26,6 @@ class GroupNormalization(Affine):
         The number of groups, a divisor of the number of channels; -1: one group per channel.
     axis : int
         The channels axis.
-
-    Examples
-    --------
-    >>> GroupNormalization(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))
-    array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
 
     _sample_independence = "always"
@@ -54,7 +51,6 @@ class GroupNormalization(Affine):
         self.axis = integer(axis, "axis")
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create gamma and beta for inputs of this shape."""
         self._rank = len(input_shape)
         channels = input_shape[axis_of(self.axis, self._rank)]
         groups = channels if self.groups == -1 else self.groups
@@ -67,7 +63,6 @@ class GroupNormalization(Affine):
         self._add_gamma_and_beta((channels,))
 
     def call(self, inputs: Array) -> Array:
-        """Return the normalized inputs in the compute dtype."""
         axis = self.axis % self._rank
         if inputs.ndim != self._rank or inputs.shape[axis] != self._channels:
             raise ValueError(

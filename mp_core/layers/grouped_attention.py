@@ -40,11 +40,6 @@ class GroupedQueryAttention(ProjectedAttention):
     use_gate : bool
         Whether to multiply the outputs of the heads by the sigmoid of another projection of the queries.
 
-    Raises
-    ------
-    ValueError
-        `num_key_value_heads` does not divide `num_query_heads`, or a number is out of its range.
-
     Examples
     --------
     >>> layer = GroupedQueryAttention(head_dim=4, num_query_heads=6, num_key_value_heads=2)

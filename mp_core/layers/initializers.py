@@ -17,6 +17,7 @@ from mp_core.layers.randomness import key_of, next_key
 from mp_core.layers.seeds import Seed, SeedGenerator, given_seed
 from mp_core.ops import random
 from mp_core.utilities.absent import refusing
+from mp_core.utilities.docstrings import documented, shown
 from mp_core.utilities.registry import named_function, own_config
 
 __all__ = [
@@ -72,13 +73,7 @@ class Initializer:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the initializer with these arguments. None means the default.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is not a dictionary of the constructor's arguments.
-        """
+        """Return the initializer with these arguments, a dictionary. None means the default."""
         given = {key: value for key, value in own_config(config, cls.__name__).items() if value is not None}
         try:
             return cls(**given)
@@ -95,7 +90,6 @@ class _DataclassInitializer(Initializer):
     """An initializer whose constructor's arguments are dataclass fields."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         config = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
         return config | ({"seed": given_seed(config["seed"])} if "seed" in config else {})
 
@@ -106,81 +100,60 @@ def _target(dtype: Any) -> np.dtype[Any]:
 
 
 @dataclass
+@shown("{}(2.0)((2,))", "array([2., 2.], dtype=float32)")
 class Constant(_DataclassInitializer):
     """All elements equal to `value`.
 
     Parameters
     ----------
     value : float
-
-    Examples
-    --------
-    >>> Constant(2.0)((2,))
-    array([2., 2.], dtype=float32)
     """
 
     value: Any = 0.0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
-        """Return an array of that shape and dtype."""
         return np.full(shape, self.value, _target(dtype))
 
 
+@shown("{}()((2,))", "array([0., 0.], dtype=float32)")
 class Zeros(Initializer):
-    """Zeros.
-
-    Examples
-    --------
-    >>> Zeros()((2,))
-    array([0., 0.], dtype=float32)
-    """
+    """Zeros."""
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
-        """Return an array of that shape and dtype."""
         return np.zeros(shape, _target(dtype))
 
 
+@shown("{}()((2,))", "array([1., 1.], dtype=float32)")
 class Ones(Initializer):
-    """Ones.
-
-    Examples
-    --------
-    >>> Ones()((2,))
-    array([1., 1.], dtype=float32)
-    """
+    """Ones."""
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
-        """Return an array of that shape and dtype."""
         return np.ones(shape, _target(dtype))
 
 
 @dataclass
+@shown("{}(2.0)((2, 2))", "array([[2., 0.],\n       [0., 2.]], dtype=float32)")
 class Identity(_DataclassInitializer):
     """`gain` on the diagonal of a matrix, zeros elsewhere.
 
     Parameters
     ----------
     gain : float
-
-    Raises
-    ------
-    ValueError
-        In the call: the shape does not have two axes.
-
-    Examples
-    --------
-    >>> Identity(2.0)((2, 2))
-    array([[2., 0.],
-           [0., 2.]], dtype=float32)
     """
 
     gain: float = 1.0
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
-        """Return an array of that shape and dtype."""
         if len(shape) != 2:
             raise ValueError(f"`shape` must be that of a matrix; received {shape}")
         return (self.gain * np.eye(*shape)).astype(_target(dtype))
+
+
+_seeded = documented(
+    last="""
+    seed : int or SeedGenerator, optional
+        Default: drawn from the seed of the process, see :func:`mp_core.random.set_seed`."""
+)
 
 
 @dataclass
@@ -194,7 +167,6 @@ class _RandomInitializer(_DataclassInitializer):
     _keys: list[Array] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, shape: tuple[int, ...], dtype: Any = None) -> Array:
-        """Return an array of that shape and dtype."""
         target = _target(dtype)
         if not dtypes.is_float(target):
             raise ValueError(f"Weights are drawn in floating-point dtypes only; received dtype {target}")
@@ -205,7 +177,6 @@ class _RandomInitializer(_DataclassInitializer):
         raise NotImplementedError
 
     def _call_keys(self) -> Iterator[Array]:
-        """Yield the keys of the random numbers of one call."""
         seed: Seed = vars(self)["seed"]
         while isinstance(seed, SeedGenerator):
             yield seed.next()
@@ -231,20 +202,15 @@ def _truncated_normal(shape: tuple[int, ...], keys: Iterator[Array], mean: float
     return mean + deviation * drawn.astype(np.float64)
 
 
+@_seeded
 @dataclass
+@shown("{}(-1.0, 1.0, seed=1)((2,)).round(3)", "array([0.619, 0.054], dtype=float32)")
 class RandomUniform(_RandomInitializer):
     """Uniform random numbers in [minval, maxval).
 
     Parameters
     ----------
     minval, maxval : float
-    seed : int or SeedGenerator, optional
-        Default: drawn from the seed of the process, see :func:`mp_core.random.set_seed`.
-
-    Examples
-    --------
-    >>> RandomUniform(-1.0, 1.0, seed=1)((2,)).round(3)
-    array([0.619, 0.054], dtype=float32)
     """
 
     minval: float = -0.05
@@ -255,20 +221,15 @@ class RandomUniform(_RandomInitializer):
         return _uniform(shape, keys, self.minval, self.maxval)
 
 
+@_seeded
 @dataclass
+@shown("{}(stddev=2.0, seed=1)((2,)).round(3)", "array([0.067, 3.928], dtype=float32)")
 class RandomNormal(_RandomInitializer):
     """Normal random numbers.
 
     Parameters
     ----------
     mean, stddev : float
-    seed : int or SeedGenerator, optional
-        As in :class:`RandomUniform`.
-
-    Examples
-    --------
-    >>> RandomNormal(stddev=2.0, seed=1)((2,)).round(3)
-    array([0.067, 3.928], dtype=float32)
     """
 
     mean: float = 0.0
@@ -279,6 +240,7 @@ class RandomNormal(_RandomInitializer):
         return _normal(shape, keys, self.mean, self.stddev)
 
 
+@_seeded
 @dataclass
 class TruncatedNormal(_RandomInitializer):
     """Normal random numbers; numbers beyond two standard deviations are drawn again.
@@ -286,8 +248,6 @@ class TruncatedNormal(_RandomInitializer):
     Parameters
     ----------
     mean, stddev : float
-    seed : int or SeedGenerator, optional
-        As in :class:`RandomUniform`.
 
     Examples
     --------
@@ -321,6 +281,7 @@ def _scaled_by_fan(shape: tuple[int, ...], keys: Iterator[Array], scale: float, 
     return _truncated_normal(shape, keys, 0.0, deviation / _TRUNCATED_DEVIATION)
 
 
+@_seeded
 @dataclass
 class VarianceScaling(_RandomInitializer):
     """Random numbers of variance ``scale / fan``.
@@ -333,13 +294,6 @@ class VarianceScaling(_RandomInitializer):
         The fan: the number of inputs (second to last axis), of outputs (last axis), or the mean of both, times the
         product of all other axes, such as the window of a convolution.
     distribution : {"truncated_normal", "untruncated_normal", "uniform"}
-    seed : int or SeedGenerator, optional
-        As in :class:`RandomUniform`.
-
-    Raises
-    ------
-    ValueError
-        `scale` is not positive; `mode` or `distribution` does not exist.
 
     References
     ----------
@@ -372,93 +326,58 @@ class VarianceScaling(_RandomInitializer):
 
 @dataclass
 class _NamedScaling(_RandomInitializer):
-    """The base of named special cases of :class:`VarianceScaling`."""
-
     variance: ClassVar[tuple[float, str, str]]
     seed: Seed = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "variance" in vars(cls):
+            scale, mode, _ = cls.variance
+            fan = {"fan_in": 400, "fan_out": 200, "fan_avg": 300}[mode]
+            call = f"{{}}(seed=1)((400, 200)).std().round(3)  # sqrt({scale} / {fan})"
+            _seeded(shown(call, f"np.float32({round(float(np.sqrt(scale / fan)), 3)})")(cls))
 
     def _values(self, shape: tuple[int, ...], keys: Iterator[Array]) -> Array:
         return _scaled_by_fan(shape, keys, *self.variance)
 
 
 class GlorotUniform(_NamedScaling):
-    """``VarianceScaling(1.0, "fan_avg", "uniform", seed)``.
-
-    Examples
-    --------
-    >>> w = GlorotUniform(seed=1)((400, 200))
-    >>> (w.var() * 300).round(2), abs(w).max().round(3)  # 1, and sqrt(6 / (400 + 200))
-    (np.float32(1.0), np.float32(0.1))
-    """
+    """``VarianceScaling(1.0, "fan_avg", "uniform", seed)``."""
 
     variance = 1.0, "fan_avg", "uniform"
 
 
 class GlorotNormal(_NamedScaling):
-    """``VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)``.
-
-    Examples
-    --------
-    >>> GlorotNormal(seed=1)((150, 50)).std().round(2)  # sqrt(2 / (150 + 50))
-    np.float32(0.1)
-    """
+    """``VarianceScaling(1.0, "fan_avg", "truncated_normal", seed)``."""
 
     variance = 1.0, "fan_avg", "truncated_normal"
 
 
 class HeUniform(_NamedScaling):
-    """``VarianceScaling(2.0, "fan_in", "uniform", seed)``.
-
-    Examples
-    --------
-    >>> w = HeUniform(seed=1)((600, 100))
-    >>> (w.var() * 600).round(2), abs(w).max().round(3)  # 2, and sqrt(6 / 600)
-    (np.float32(2.0), np.float32(0.1))
-    """
+    """``VarianceScaling(2.0, "fan_in", "uniform", seed)``."""
 
     variance = 2.0, "fan_in", "uniform"
 
 
 class HeNormal(_NamedScaling):
-    """``VarianceScaling(2.0, "fan_in", "truncated_normal", seed)``.
-
-    Examples
-    --------
-    >>> HeNormal(seed=1)((200, 500)).std().round(2)  # sqrt(2 / 200)
-    np.float32(0.1)
-    >>> HeNormal(seed=1)((5, 5, 8, 500)).std().round(2)  # a convolution with a window of 5 x 5: sqrt(2 / (25 * 8))
-    np.float32(0.1)
-    """
+    """``VarianceScaling(2.0, "fan_in", "truncated_normal", seed)``."""
 
     variance = 2.0, "fan_in", "truncated_normal"
 
 
 class LecunUniform(_NamedScaling):
-    """``VarianceScaling(1.0, "fan_in", "uniform", seed)``.
-
-    Examples
-    --------
-    >>> w = LecunUniform(seed=1)((300, 100))
-    >>> (w.var() * 300).round(2), abs(w).max().round(3)  # 1, and sqrt(3 / 300)
-    (np.float32(1.0), np.float32(0.1))
-    """
+    """``VarianceScaling(1.0, "fan_in", "uniform", seed)``."""
 
     variance = 1.0, "fan_in", "uniform"
 
 
 class LecunNormal(_NamedScaling):
-    """``VarianceScaling(1.0, "fan_in", "truncated_normal", seed)``.
-
-    Examples
-    --------
-    >>> w = LecunNormal(seed=1)((100, 300))
-    >>> w.std().round(2), (np.ones((1, 100)) @ w).std().round(1)  # sqrt(1 / 100); a sum of 100 has deviation 1
-    (np.float32(0.1), np.float64(1.0))
-    """
+    """``VarianceScaling(1.0, "fan_in", "truncated_normal", seed)``."""
 
     variance = 1.0, "fan_in", "truncated_normal"
 
 
+@_seeded
 @dataclass
 class Orthogonal(_RandomInitializer):
     """`gain` times a matrix with orthonormal rows or columns, whichever are fewer; leading axes count as rows.
@@ -469,13 +388,6 @@ class Orthogonal(_RandomInitializer):
     Parameters
     ----------
     gain : float
-    seed : int or SeedGenerator, optional
-        As in :class:`RandomUniform`.
-
-    Raises
-    ------
-    ValueError
-        In the call: the shape has fewer than two axes.
 
     Examples
     --------
@@ -527,20 +439,11 @@ _NAMES: dict[str, Any] = {
 serialize, deserialize, _get = Family(Initializer, "initializer", _NAMES).functions(__name__)
 
 
+@shown('{}("he_normal").variance', "(2.0, 'fan_in', 'truncated_normal')")
 def get(identifier: Any) -> Callable[[tuple[int, ...], Any], Any]:
     """Return the initializer for a name such as ``"he_normal"``, a configuration or a class.
 
     A callable is returned unchanged.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these, or its ``config`` has arguments that the initializer does not have.
-
-    Examples
-    --------
-    >>> get("he_normal").variance
-    (2.0, 'fan_in', 'truncated_normal')
     """
     found = named_function(identifier)
     found = found() if isinstance(found, type) else found

@@ -13,10 +13,12 @@ from mp_core.layers.symbols import Call, KerasTensor
 from mp_core.policies import dtype_policies
 from mp_core.policies.dtype_policies import DTypePolicy, standardize_dtype
 from mp_core.utilities.arguments import boolean, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["Input", "InputLayer", "tensor_of"]
 
 
+@shown("{}((None, 2))(np.array([[1, 2]]))", "array([[1., 2.]], dtype=float32)")
 class InputLayer(Layer):
     """The first layer of a :class:`Sequential`, and each input of a :class:`Functional`: casts inputs to a dtype.
 
@@ -33,13 +35,7 @@ class InputLayer(Layer):
         Instead of `batch_shape`: the shape of one sample. As in tf.keras, the argument may be named `input_shape`.
     batch_size : int, optional
         Only with `shape`; default: any.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> InputLayer((None, 2))(np.array([[1, 2]]))
-    array([[1., 2.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -99,13 +95,7 @@ class InputLayer(Layer):
         return super().get_config() | {"dtype": self.dtype}
 
     def call(self, inputs: Array, rows: int | None = None) -> Array:
-        """Return the inputs in the dtype of this layer; see :meth:`fitted` for `rows`.
-
-        Raises
-        ------
-        ValueError
-            The shape of the inputs does not fit `batch_shape`.
-        """
+        """Return the inputs in the dtype of this layer; see :meth:`fitted` for `rows`."""
         inputs = self.fitted(inputs, rows)
         if any(n not in (None, length) for n, length in zip(self.batch_shape[1:], inputs.shape[1:], strict=True)):
             raise self._shape_error(inputs)
@@ -114,19 +104,9 @@ class InputLayer(Layer):
     def fitted(self, inputs: Array, rows: int | None = None) -> Array:
         """Return the inputs with the number of axes and the dtype of this layer, as :class:`Sequential` needs them.
 
-        As in Keras, lengths are not checked, and one last axis of length 1 is added or removed if necessary.
-
-        Parameters
-        ----------
-        inputs : ndarray
-        rows : int, optional
-            Only an :class:`Embedding` with this many rows reads the inputs. Then integers are not cast if the dtype can
-            represent all of its indices: the look-up would cast them back, and plans cannot cast integers.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes.
+        As in Keras, lengths are not checked, and one last axis of length 1 is added or removed if necessary. `rows` is
+        given if only an :class:`Embedding` with this many rows reads the inputs. Then integers are not cast if the
+        dtype can represent all of its indices: the look-up would cast them back, and plans cannot cast integers.
         """
         if not isinstance(inputs, np.ndarray):
             raise TypeError(f"`inputs` of '{self.name}' must be an array; received {inputs!r:.200}")
@@ -188,11 +168,6 @@ def Input(  # noqa: N802 - Keras' name
     name : str, optional
     sparse, ragged, tensor, optional
         Arguments of Keras; they must be False or None.
-
-    Raises
-    ------
-    ValueError
-        Not exactly one of `shape` and `batch_shape` is given; an argument that must be off is on.
 
     Examples
     --------

@@ -15,11 +15,6 @@ class Lambda(Layer):
     :class:`Layer`, pass an elementwise function to :class:`Activation`, or apply functions of :mod:`mp_core.ops` to
     symbolic arrays.
 
-    Raises
-    ------
-    NotImplementedError
-        Always.
-
     Examples
     --------
     >>> import numpy as np

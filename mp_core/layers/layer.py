@@ -37,14 +37,6 @@ class Layer(Configured):
           needs it to build the model.
         - Arguments of Keras that mp_core does not have, if they are off.
 
-    Raises
-    ------
-    TypeError
-        `autocast` is not a bool.
-    ValueError
-        An argument does not exist, or exists only in Keras and is on; `trainable` is not a bool, or `name` not a
-        string.
-
     Examples
     --------
     >>> class Scale(Layer):

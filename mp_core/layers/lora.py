@@ -49,14 +49,7 @@ class LoRA(NamedTuple):
 class AdaptableLayer(MatrixLayer):
     """A layer whose matrix can be adapted by LoRA.
 
-    Parameters
-    ----------
-    lora_rank : int, optional
-        Calls :meth:`enable_lora` with this rank when the layer is built.
-    lora_alpha : float, optional
-        Default: `lora_rank`.
-    **kwargs
-        Arguments of :class:`Layer`.
+    When the layer is built, `lora_rank` and `lora_alpha`, if given, are passed to :meth:`enable_lora`.
     """
 
     _lora: LoRA | None = None
@@ -114,8 +107,7 @@ class AdaptableLayer(MatrixLayer):
         Raises
         ------
         ValueError
-            The layer is not built, has LoRA already, or has a constraint on its matrix; `rank` is not a positive
-            integer, or `lora_alpha` is not a positive number.
+            The layer is not built, has LoRA already, or has a constraint on its matrix.
         NotImplementedError
             The layer uses delayed float8 scaling. After any error nothing has changed.
 
@@ -143,11 +135,6 @@ class AdaptableLayer(MatrixLayer):
         """Replace the matrix by the sum ``W + lora_alpha / rank * a @ b``, and remove LoRA.
 
         Floats are trainable again; codes are quantized again. The layer gets new variables.
-
-        Raises
-        ------
-        ValueError
-            The layer has no LoRA, or the sum is not finite and cannot be quantized.
         """
         if self._lora is None:
             raise ValueError(f"layer '{self.name}' has no LoRA to merge: `enable_lora` was not called")
@@ -241,13 +228,7 @@ class AdaptableLayer(MatrixLayer):
         return form
 
     def save_own_variables(self, store: Any) -> None:
-        """Store the variables as every layer does; with LoRA the matrix is the sum.
-
-        Raises
-        ------
-        ValueError
-            The codes of the layer are being trained.
-        """
+        """Store the variables as every layer does; with LoRA the matrix is the sum. Codes must not be in training."""
         form = vars(self).get("form")
         if form is not None and form.is_trained:
             raise ValueError(f"the codes of layer '{self.name}' are trained: `convert_qat` before saving")

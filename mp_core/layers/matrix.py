@@ -24,14 +24,9 @@ __all__ = ["MatrixLayer", "set_form"]
 
 
 class MatrixLayer(Layer):
-    """A layer with one matrix, which is stored in a :class:`~mp_core.forms.Form`.
+    """A layer with one matrix, which is stored in the attribute `form`, a :class:`~mp_core.forms.Form`.
 
     The variables of the form are attributes of the layer: ``kernel``, ``kernel_scale``, ``codes`` ...
-
-    Attributes
-    ----------
-    form : Form
-        The form of the matrix, once the layer is built.
     """
 
     _matrix_name: ClassVar[str]
@@ -81,12 +76,9 @@ class MatrixLayer(Layer):
 
         Raises
         ------
-        TypeError
-            `value`, or a part of `inputs`, is not an array of numbers.
         ValueError
-            The layer is not built; `value` has another shape, or its codes do not have the scheme of the policy; a
-            scale is not positive and finite; floats to quantize are not finite; `inputs` or `policy` are passed with
-            floats. After any error nothing has changed.
+            The layer is not built; the codes of `value` do not have the scheme of the policy; floats to quantize are
+            not finite. After any error nothing has changed.
         """
         if not self.built:
             raise ValueError(f"`set_matrix` needs a built layer; '{self.name}' is not built")

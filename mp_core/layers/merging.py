@@ -17,8 +17,23 @@ from mp_core.ops.elementwise import concatenated
 from mp_core.ops.norms import over_length
 from mp_core.ops.specs import Shape, Spec, end_to_end, joined, merged
 from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer
+from mp_core.utilities.docstrings import shown
 
-__all__ = ["Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract"]
+__all__ = [
+    "Add", "Average", "Concatenate", "Dot", "Maximum", "Merge", "Minimum", "Multiply", "Subtract",
+    "with_merging_example",
+]  # fmt: skip
+
+
+def with_merging_example(numbers: str) -> Callable[[Any], Any]:
+    """Return a decorator of a merging layer or function that adds the example of this family with its result."""
+    arrays, result = "[np.float32([[1, 5]]), np.float32([[3, 4]])]", f"array([[{numbers}]], dtype=float32)"
+
+    def decorate(merging: Any) -> Any:
+        made = "()" if isinstance(merging, type) else ""
+        return shown(f"import numpy as np\n>>> {{}}{made}({arrays})", result)(merging)
+
+    return decorate
 
 
 class Merge(WithSpecRule, Layer, nameable=False):
@@ -34,13 +49,7 @@ class Merge(WithSpecRule, Layer, nameable=False):
     _binary_operation: ClassVar[Callable[..., Array] | None] = None  # for two inputs; plans can record it
 
     def call(self, inputs: Sequence[Array]) -> Array:
-        """Return the merged inputs, in the compute dtype.
-
-        Raises
-        ------
-        ValueError
-            `inputs` is not a list of arrays, or has too few or too many; their shapes do not fit.
-        """
+        """Return the merged inputs, a list of arrays, in the compute dtype."""
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
         aligned = [x.reshape(*x.shape[:1], *(1,) * (axes - x.ndim), *x.shape[1:]) for x in inputs]
@@ -53,13 +62,7 @@ class Merge(WithSpecRule, Layer, nameable=False):
         return rounded(type(self)._function, *aligned, dtype=self._compute)
 
     def specs_after(self, inputs: Sequence[Spec]) -> Spec:
-        """Return the spec with the broadcast shape; as in Keras, a length that is unknown in one input is unknown.
-
-        Raises
-        ------
-        ValueError
-            As in :meth:`call`; batch sizes differ.
-        """
+        """Return the spec with the broadcast shape; as in Keras, a length that is unknown in one input is unknown."""
         self._check(inputs)
         axes = max(x.ndim for x in inputs)
         aligned = [(*x.shape[:1], *(1,) * (axes - x.ndim), *x.shape[1:]) for x in inputs]
@@ -111,26 +114,16 @@ def _reduced(function: Callable[[Any, Any], Any]) -> Any:
     return staticmethod(lambda *arrays: functools.reduce(function, arrays))
 
 
+@with_merging_example("4., 9.")
 class Add(Merge):
-    """The sum of the inputs, accumulated in float32.
-
-    Examples
-    --------
-    >>> Add()([np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])])
-    array([[11., 22.]], dtype=float32)
-    """
+    """The sum of the inputs, accumulated in float32."""
 
     _function, _binary_operation = _reduced(np.add), staticmethod(ops.add)
 
 
+@with_merging_example("-2.,  1.")
 class Subtract(Merge):
-    """The first input minus the second.
-
-    Examples
-    --------
-    >>> Subtract()([np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])])
-    array([[ -9., -18.]], dtype=float32)
-    """
+    """The first input minus the second."""
 
     _least = _most = 2
     _function = _reduced(np.subtract)
@@ -148,11 +141,6 @@ class MaskedMerge(Merge, nameable=False):
         mask : sequence of (ndarray of bool or None), optional
             A mask for each input, without the last axis. As in Keras, the mask of an input with fewer axes than others
             is ignored.
-
-        Raises
-        ------
-        ValueError
-            As in :class:`Merge`; the number of masks differs from the number of inputs; a mask has a wrong shape.
         """
         self._check(inputs)
         masks: Any = [None] * len(inputs) if mask is None else mask
@@ -187,14 +175,9 @@ class MaskedMerge(Merge, nameable=False):
         return super().specs_after(inputs)
 
 
+@with_merging_example(" 3., 20.")
 class Multiply(MaskedMerge):
-    """The elementwise product of the inputs; masked elements count as 1; where all inputs are masked, the result is 0.
-
-    Examples
-    --------
-    >>> Multiply()([np.array([[1.0, 2.0]]), np.array([[10.0, 20.0]])])
-    array([[10., 40.]], dtype=float32)
-    """
+    """The elementwise product of the inputs; masked elements count as 1; where all inputs are masked, it is 0."""
 
     _function, _binary_operation = _reduced(np.multiply), staticmethod(ops.multiply)
 
@@ -208,55 +191,35 @@ class Multiply(MaskedMerge):
         return np.where(functools.reduce(operator.or_, known), product, product.dtype.type(0))
 
 
+@with_merging_example("2. , 4.5")
 class Average(Merge):
-    """The mean of the inputs, accumulated in float32.
-
-    Examples
-    --------
-    >>> Average()([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])
-    array([[2., 3.]], dtype=float32)
-    """
+    """The mean of the inputs, accumulated in float32."""
 
     _function = staticmethod(lambda *arrays: functools.reduce(np.add, arrays) / np.float32(len(arrays)))
 
 
+@with_merging_example("3., 5.")
 class Maximum(MaskedMerge):
-    """The elementwise maximum of the inputs; masked elements are ignored.
-
-    Examples
-    --------
-    >>> Maximum()([np.array([[1.0, 4.0]]), np.array([[3.0, 2.0]])])
-    array([[3., 4.]], dtype=float32)
-    """
+    """The elementwise maximum of the inputs; masked elements are ignored."""
 
     _function = _reduced(np.maximum)
 
 
+@with_merging_example("1., 4.")
 class Minimum(MaskedMerge):
-    """The elementwise minimum of the inputs; masked elements are ignored.
-
-    Examples
-    --------
-    >>> Minimum()([np.array([[1.0, 4.0]]), np.array([[3.0, 2.0]])])
-    array([[1., 2.]], dtype=float32)
-    """
+    """The elementwise minimum of the inputs; masked elements are ignored."""
 
     _function = _reduced(np.minimum)
 
 
+@with_merging_example("1., 5., 3., 4.")
 class Concatenate(Merge):
     """Concatenate the inputs along an axis.
 
     Parameters
     ----------
     axis : int
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Concatenate()([np.array([[1.0, 4.0]]), np.array([[3.0]])])
-    array([[1., 4., 3.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _options = _repr_arguments = ("axis",)
@@ -295,6 +258,7 @@ class Concatenate(Merge):
         return functools.reduce(operator.or_, full) if axis == inputs[0].ndim - 1 else np.concatenate(full, axis)
 
 
+@shown("{}(axes=1)([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])", "array([[11.]], dtype=float32)")
 class Dot(Merge):
     """The dot product of two inputs along one axis of each, for each sample.
 
@@ -304,13 +268,7 @@ class Dot(Merge):
         The axis of the first and of the second input to sum over; not the batch axis.
     normalize : bool
         Whether to divide vectors along these axes by their Euclidean norm first.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Dot(axes=1)([np.array([[1.0, 2.0]]), np.array([[3.0, 4.0]])])
-    array([[11.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _least = _most = 2
@@ -327,11 +285,6 @@ class Dot(Merge):
         """Return the dot products, shape (batch, other axes of the first, other axes of the second).
 
         They are accumulated in float32.
-
-        Raises
-        ------
-        ValueError
-            `inputs` is not a list of two arrays; the lengths of the axes or the batch sizes differ.
         """
         axes = self._summed_axes(inputs)
         a, b = (np.moveaxis(floating(x, self._compute), axis, -1) for x, axis in zip(inputs, axes, strict=True))
@@ -358,7 +311,6 @@ class Dot(Merge):
         return Spec((a[0], *rest), joined(*(Spec((), kind) for kind in kinds)))
 
     def _summed_axes(self, inputs: Sequence[Any]) -> list[int]:
-        """Return the axis of each input to sum over."""
         self._check(inputs)
         pair = (self.axes,) * 2 if isinstance(self.axes, int) else self.axes
         return [axis_of(axis, x.ndim) for axis, x in zip(pair, inputs, strict=True)]

@@ -62,16 +62,10 @@ def _add_paths(layer: Layer, path: str, found: dict[int, str], done: set[int]) -
 
 
 def layers_by_name(value: Any, kind: type) -> Any:
-    """Return a layer unchanged; for a list, tuple or dictionary return name -> layer; else an empty dictionary.
+    """Return a layer of class `kind` unchanged, name -> layer for a container, and nothing for other values.
 
     In a container, the name of a layer is its class in snake case, and that of a nested container is ``container``;
     from the second one on with a number.
-
-    Parameters
-    ----------
-    value : object
-    kind : type
-        The class of layers: mp_core's or Keras'.
     """
     if isinstance(value, kind):
         return value

@@ -15,7 +15,7 @@ from mp_core.layers.shapes import same_shape
 from mp_core.ops.axes import as_last, from_last
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
-from mp_core.utilities.docstrings import documented
+from mp_core.utilities.docstrings import documented, shown
 
 __all__ = ["Affine", "LayerNormalization", "RMSNormalization", "with_affine_parameters"]
 
@@ -25,8 +25,7 @@ with_affine_parameters = documented(
     center, scale : bool
         Whether to add beta, and whether to multiply by gamma.
     beta_initializer, gamma_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 """
 )
 """Decorator of subclasses of :class:`Affine`: adds the parameters of its constructor to the docstring."""
@@ -65,6 +64,7 @@ class Affine(Layer):
 
 
 @with_affine_parameters
+@shown("{}(epsilon=0.0)(np.array([[1.0, 3.0]]))", "array([[-1.,  1.]], dtype=float32)")
 class LayerNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta`` with statistics, gamma and beta in float32.
 
@@ -73,12 +73,6 @@ class LayerNormalization(Affine):
     axis : int or sequence of int
         The axes that are normalized together. After the layer is built, the attribute is a sorted list of non-negative
         axes, as in Keras. Configurations keep the original axes, so that -1 means the last axis for any number of axes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> LayerNormalization(epsilon=0.0)(np.array([[1.0, 3.0]]))
-    array([[-1.,  1.]], dtype=float32)
     """
 
     _sample_independence = "always"
@@ -104,7 +98,6 @@ class LayerNormalization(Affine):
         self.axis = axis_or_axes(axis)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create gamma and beta for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         rank = len(input_shape)
         self._axes = sorted(axis % rank for axis in axes if -rank <= axis < rank)
@@ -146,10 +139,10 @@ class LayerNormalization(Affine):
         return outputs if self._is_last else from_last(outputs, self._axes, shape)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | {"axis": self.axis if self._original_axes is None else self._original_axes}
 
 
+@shown("{}(epsilon=0.0)(np.array([[1.0, -1.0]]))", "array([[ 1., -1.]], dtype=float32)")
 class RMSNormalization(Layer):
     """``x / sqrt(mean(x**2) + epsilon) * scale``, computed in float32.
 
@@ -158,14 +151,7 @@ class RMSNormalization(Layer):
     axis : int or sequence of int
         The axes that are normalized together. After the layer is built, the attribute is a sorted list, as in Keras.
     epsilon : float
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> RMSNormalization(epsilon=0.0)(np.array([[1.0, -1.0]]))
-    array([[ 1., -1.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -180,7 +166,6 @@ class RMSNormalization(Layer):
         self.epsilon = number(epsilon, "epsilon", 0.0)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the scale for inputs of this shape."""
         axes = [self.axis] if isinstance(self.axis, int) else self.axis
         rank = len(input_shape)
         self._axes = sorted(axis % rank for axis in axes if -rank <= axis < rank)

@@ -23,13 +23,7 @@ class Operation(WithSpecRule, Layer):
         A key of :data:`mp_core.ops.registry.OPERATIONS`.
     options : dict, optional
         The arguments of the constructor of Keras' operation, such as ``axis``.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        The operation or one of its options does not exist.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------

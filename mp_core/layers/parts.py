@@ -13,21 +13,11 @@ __all__ = ["BatchPart", "batch_size_of", "current_part", "require_whole_batch", 
 
 
 class BatchPart(NamedTuple):
-    """The samples of a batch that one pass computes.
+    """The samples of a batch that one pass computes."""
 
-    Attributes
-    ----------
-    before : ndarray of int32, shape (1,)
-        Number of samples of the batch before this part. A plan reads it when it runs.
-    samples : int
-        Number of samples in this part.
-    whole : int
-        Number of samples in the batch.
-    """
-
-    before: Array
-    samples: int
-    whole: int
+    before: Array  # shape (1,): Number of samples of the batch before this part. A plan reads it when it runs.
+    samples: int  # Number of samples in this part.
+    whole: int  # Number of samples in the batch.
 
 
 current_part: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", default=None)
@@ -35,13 +25,7 @@ current_part: ContextVar[BatchPart | None] = ContextVar("mp_core.layers.part", d
 
 
 def rows_before(x: Any, name: str) -> Array | None:
-    """Return the number of samples of the batch before those in `x`; None if `x` holds the whole batch.
-
-    Raises
-    ------
-    ValueError
-        The first axis of `x`, an array of layer `name`, is not the batch axis.
-    """
+    """Return the number of samples of the batch before those in `x`; None if `x` holds the whole batch."""
     part = current_part.get()
     if part is None:
         return None

@@ -14,25 +14,21 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape, same_shape, same_shape_along
 from mp_core.utilities.arguments import axis_or_axes, number
+from mp_core.utilities.docstrings import shown
 
 __all__ = [
     "ELU", "Activation", "ActivityRegularization", "Identity", "LeakyReLU", "Masking", "ReLU", "Softmax",
 ]  # fmt: skip
 
 
+@shown('{}("relu")(np.array([-1.0, 2.0]))', "array([0., 2.], dtype=float32)")
 class Activation(Layer):
     """An activation function as a layer.
 
     Parameters
     ----------
     activation : str or callable
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Activation("relu")(np.array([-1.0, 2.0]))
-    array([0., 2.], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True
@@ -45,7 +41,6 @@ class Activation(Layer):
         self.activation = activations.get(activation)
 
     def call(self, inputs: Array) -> Array:
-        """Return the activation of the inputs."""
         outputs: Array = self.activation(inputs)
         return outputs
 
@@ -53,6 +48,7 @@ class Activation(Layer):
         return shape if activations.keeps_shape(self.activation) else None
 
 
+@shown("{}(max_value=6.0)(np.array([-1.0, 2.0, 9.0]))", "array([0., 2., 6.], dtype=float32)")
 class ReLU(Layer):
     """``min(x, max_value)`` where ``x > threshold``, else ``negative_slope * (x - threshold)``.
 
@@ -60,13 +56,7 @@ class ReLU(Layer):
     ----------
     max_value : float, optional
     negative_slope, threshold : float
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> ReLU(max_value=6.0)(np.array([-1.0, 2.0, 9.0]))
-    array([0., 2., 6.], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True
@@ -90,19 +80,14 @@ class ReLU(Layer):
         return activations.relu(x, self.negative_slope, self.max_value, self.threshold)
 
 
+@shown("{}(0.5)(np.array([-1.0, 2.0]))", "array([-0.5,  2. ], dtype=float32)")
 class LeakyReLU(Layer):
     """``x`` where ``x >= 0``, else ``negative_slope * x``.
 
     Parameters
     ----------
     negative_slope : float
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> LeakyReLU(0.5)(np.array([-1.0, 2.0]))
-    array([-0.5,  2. ], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True
@@ -121,19 +106,14 @@ class LeakyReLU(Layer):
         return activations.leaky_relu(floating(inputs, self._compute), self.negative_slope)
 
 
+@shown("{}()(np.array([0.0, 2.0]))", "array([0., 2.], dtype=float32)")
 class ELU(Layer):
     """``x`` where ``x >= 0``, else ``alpha * (exp(x) - 1)``.
 
     Parameters
     ----------
     alpha : float
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> ELU()(np.array([0.0, 2.0]))
-    array([0., 2.], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True
@@ -152,6 +132,7 @@ class ELU(Layer):
         return activations.elu(floating(inputs, self._compute), self.alpha)
 
 
+@shown("{}()(np.array([1.0, 1.0, 5.0]), mask=np.array([True, True, False]))", "array([0.5, 0.5, 0. ], dtype=float32)")
 class Softmax(Layer):
     """Softmax along an axis.
 
@@ -159,18 +140,7 @@ class Softmax(Layer):
     ----------
     axis : int or sequence of int
         The axes over which the outputs sum to 1.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `axis` names an axis twice.
-
-    Examples
-    --------
-    >>> Softmax()(np.array([1.0, 1.0, 5.0]), mask=np.array([True, True, False]))
-    array([0.5, 0.5, 0. ], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True
@@ -197,8 +167,7 @@ class Masking(Layer):
     Parameters
     ----------
     mask_value : float
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -233,14 +202,9 @@ class Masking(Layer):
         return np.any(np.not_equal(inputs, value), axis=-1, keepdims=True)  # type: ignore[no-any-return]
 
 
+@shown('{}(dtype="float16")(np.float32([1.0, 1 / 3]))  # its compute dtype', "array([1.    , 0.3333], dtype=float16)")
 class Identity(Layer):
-    """The inputs, unchanged except for the cast to the compute dtype.
-
-    Examples
-    --------
-    >>> Identity(dtype="float16")(np.float32([1.0, 1 / 3]))  # its compute dtype
-    array([1.    , 0.3333], dtype=float16)
-    """
+    """The inputs, unchanged except for the cast to the compute dtype."""
 
     _builds_nothing = True
     _sample_independence = "always"
@@ -259,8 +223,7 @@ class ActivityRegularization(Identity):
     ----------
     l1, l2 : float
         At least 0.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -281,7 +244,6 @@ class ActivityRegularization(Identity):
         super().__init__(activity_regularizer=penalty, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         config = super().get_config()
         config.pop("activity_regularizer", None)
         return config

@@ -31,8 +31,7 @@ _PARAMETERS = """
     padding : {"valid", "same"}
         With "same", windows may exceed the inputs; only elements within the inputs count.
     data_format : {"channels_last", "channels_first"}, optional
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 _GLOBAL_PARAMETERS = """
 
@@ -41,14 +40,11 @@ _GLOBAL_PARAMETERS = """
     data_format : {"channels_last", "channels_first"}, optional
     keepdims : bool
         Whether to keep the spatial axes with length 1.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
 class _Pooling(Spatial):
-    """The base of max and average pooling."""
-
     _builds_nothing = True
     _sample_independence = "always"
     _arrays = ("inputs",)
@@ -76,13 +72,7 @@ class _Pooling(Spatial):
         self.data_format = data_format_of(data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, with the axes of the inputs.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes, or are smaller than a window.
-        """
+        """Return the outputs, with the axes of the inputs."""
         self._check_rank(inputs)
         x = self._channels_last(floating(inputs, self._compute))
         if self.padding == "valid" and any(n < size for n, size in zip(x.shape[1:-1], self.pool_size, strict=True)):
@@ -106,8 +96,6 @@ class _Pooling(Spatial):
 
 
 class _Max(_Pooling):
-    """The base of max pooling."""
-
     def _pooled(self, x: Array) -> Array:
         return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
 
@@ -116,8 +104,6 @@ class _Max(_Pooling):
 
 
 class _Average(_Pooling):
-    """The base of average pooling."""
-
     def _pooled(self, x: Array) -> Array:
         return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
 
@@ -162,8 +148,6 @@ class AveragePooling3D(_Average):
 
 
 class _Global(Spatial):
-    """The base of global pooling."""
-
     _builds_nothing = True
     _sample_independence = "always"
     _arrays = ("inputs",)
@@ -181,7 +165,6 @@ class _Global(Spatial):
 
     @property
     def _spatial_axes(self) -> tuple[int, ...]:
-        """The spatial axes."""
         first = 1 if self.data_format == "channels_last" else 2
         return tuple(range(first, first + self._rank))
 

@@ -11,10 +11,12 @@ from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import same_shape
 from mp_core.utilities.arguments import axes_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["PReLU"]
 
 
+@shown('{}("ones")(np.array([[-1.0, 2.0]]))', "array([[-1.,  2.]], dtype=float32)")
 class PReLU(Layer):
     """``x`` where ``x > 0``, else ``alpha * x``, with trained slopes `alpha`.
 
@@ -23,13 +25,7 @@ class PReLU(Layer):
     alpha_initializer : str, dict or callable
     shared_axes : int or sequence of int, optional
         The axes along which the slope is constant. Axis 1 is the first after the batch axis.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> PReLU("ones")(np.array([[-1.0, 2.0]]))
-    array([[-1.,  2.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -46,7 +42,6 @@ class PReLU(Layer):
         self.shared_axes = None if shared_axes is None else list(axes_of(shared_axes))
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Create the slopes for inputs of this shape."""
         shape, shared = list(input_shape[1:]), self.shared_axes or []
         if not all(0 < axis <= len(shape) for axis in shared):
             raise ValueError(f"`shared_axes` must lie in [1, {len(shape)}]; received {shared}")
@@ -57,13 +52,7 @@ class PReLU(Layer):
         self.alpha = self.add_weight(shape, initializer=self.alpha_initializer, name="alpha")
 
     def call(self, inputs: Array) -> Array:
-        """Return the outputs, computed in float32 and rounded once.
-
-        Raises
-        ------
-        ValueError
-            The shape of the inputs differs from the one for which the layer was built.
-        """
+        """Return the outputs, computed in float32 and rounded once."""
         x, alpha = floating(inputs, self._compute), self.alpha.read_value()
         fits = x.ndim == alpha.ndim + 1 and all(
             wanted in (1, n) for n, wanted in zip(x.shape[1:], alpha.shape, strict=True)

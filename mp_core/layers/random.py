@@ -16,6 +16,7 @@ from mp_core.layers.seeds import Seed, SeedGenerator
 from mp_core.ops import random as counted
 from mp_core.ops.arrangement import array_of
 from mp_core.utilities.absent import refusing
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["SeedGenerator", "dropout", "normal", "set_seed", "uniform"]
 
@@ -24,16 +25,11 @@ if not TYPE_CHECKING:  # to a type checker, a name that does not exist is an err
     __getattr__, __dir__ = refusing("random", __all__)
 
 
+@shown("{}((2, 3), seed=1).shape", "(2, 3)")
 def normal(
     shape: Sequence[int], mean: float = 0.0, stddev: float = 1.0, dtype: DTypeLike | None = None, seed: Seed = None
 ) -> Array:
-    """Return normally distributed random numbers; arguments as for :func:`uniform`.
-
-    Examples
-    --------
-    >>> normal((2, 3), seed=1).shape
-    (2, 3)
-    """
+    """Return normally distributed random numbers; arguments as for :func:`uniform`."""
     drawn = counted.normal(_key(seed), shape, _before(shape, "normal"))
     return ops.cast(drawn * stddev + mean, floatx() if dtype is None else dtype)
 

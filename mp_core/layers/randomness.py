@@ -24,13 +24,6 @@ def set_seed(seed: int | None) -> None:
     seed : int or None
         From 0 to 2**32 - 1. None: use random numbers of the operating system, as before the first call.
 
-    Raises
-    ------
-    TypeError
-        `seed` is not an integer.
-    ValueError
-        `seed` is out of range.
-
     Examples
     --------
     >>> from mp_core.layers import Dense

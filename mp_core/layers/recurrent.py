@@ -47,13 +47,7 @@ class RNN(Layer):
         Ignored: plans are always unrolled. Keras has this argument.
     zero_output_for_mask : bool
         Whether outputs of masked steps are 0 instead of those of the previous step.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `cell` is not a layer with a `state_size`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -265,18 +259,10 @@ class RNN(Layer):
         return (outputs, *states) if self.return_state else outputs
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, including that of the cell."""
         return super().get_config() | {"cell": serialize_keras_object(self.cell)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """Return the layer of a configuration.
-
-        Raises
-        ------
-        ValueError
-            `config` has no ``cell``; its class is neither a cell of mp_core, nor registered, nor in `custom_objects`.
-        """
         with custom_object_scope(custom_objects):
             return super().from_config(config | {"cell": layer_in(config, "cell")})
 
@@ -288,13 +274,7 @@ class StackedRNNCells(Layer):
     ----------
     cells : sequence of Layer
         Cells as in :class:`RNN`.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `cells` is empty, or one is not a layer with a `state_size`.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -352,18 +332,10 @@ class StackedRNNCells(Layer):
         return inputs, after
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, including those of the cells."""
         return super().get_config() | {"cells": [serialize_keras_object(cell) for cell in self.cells]}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Mapping[str, Any] | None = None) -> Self:
-        """Return the cells of a configuration.
-
-        Raises
-        ------
-        ValueError
-            `config` has no ``cells``; a class is neither a cell of mp_core, nor registered, nor in `custom_objects`.
-        """
         cells = config.get("cells") if isinstance(config, dict) else None
         if not isinstance(cells, list | tuple):
             raise ValueError(f"the config of a StackedRNNCells must have a list of `cells`; received {config!r:.200}")
@@ -398,7 +370,6 @@ def _states_at_start(cell: Any, batch_size: int) -> Any:
 
 
 def _initial_states(cell: Any, batch_size: int) -> list[Any]:
-    """Return the states of a cell before the first step as a list."""
     states = _states_at_start(cell, batch_size)
     return list(states) if isinstance(states, list | tuple) else [states]
 

@@ -128,7 +128,6 @@ class Cell(Layer, nameable=False):
         return (columns,)
 
     def _bias_start(self) -> Any:
-        """Return the initializer of the bias."""
         return self.bias_initializer
 
     def call(self, inputs: Array, states: Any, training: bool | None = False) -> tuple[Array, Any]:
@@ -155,16 +154,8 @@ class Cell(Layer, nameable=False):
     def over_time(self, sequences: Array, training: Any) -> tuple[Array, Callable[[Array, Any], tuple[Array, Any]]]:
         """Compute ``inputs @ kernel + bias`` for all steps in one product; return it and a function for one step.
 
-        Parameters
-        ----------
-        sequences : ndarray, shape (batch, steps, features)
-        training : bool or None
-
-        Returns
-        -------
-        parts : ndarray, shape (steps, batch, gates * units)
-        step : callable
-            ``step(part, states)`` returns the outputs and the new states.
+        The product has the shape (steps, batch, gates * units); ``step(part, states)`` returns the outputs and the new
+        states.
         """
         draws = self.draws(training)
 
@@ -260,7 +251,6 @@ class Cell(Layer, nameable=False):
         return bias.derived(("wide", bias.dtype), lambda _: widened(bias.read_value()))
 
     def _rounded(self, x: Array) -> Array:
-        """Return a new state in the compute dtype."""
         return x if x.dtype == self._compute else ops.cast(x, self._compute)
 
 
@@ -269,7 +259,6 @@ def _steps_first(x: Array) -> Array:
 
 
 def _gated(function: Any, x: Array, y: Array) -> Array:
-    """Return ``function(x) * y``."""
     name = activations.FUSED.get(function)
     product: Array = ops.multiply(function(x), y) if name is None else ops.gate(x, y, name)
     return product

@@ -61,12 +61,10 @@ class _CellLayer(RNN):
         super().__init__(kind(**cell_arguments, **common, name=snake_case(kind.__name__)), **kwargs)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, including the arguments of the cell."""
         return super(RNN, self).get_config() | serialized(penalties_of(self.cell))
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Self:
-        """Return the layer of a configuration."""
         with custom_object_scope(custom_objects):
             return super(RNN, cls).from_config(config)
 

@@ -40,13 +40,7 @@ def is_registered(kind: type) -> bool:
 
 
 def layer_classes(config: Any, face: str = KERAS) -> dict[str, Any]:
-    """Return name -> class for the face that a configuration of a layer names; by default `face`.
-
-    Raises
-    ------
-    ValueError
-        The face is tf.keras', but :mod:`mp_core.tf_keras` is not imported.
-    """
+    """Return name -> class for the face that a configuration names, by default `face`; tf.keras' must be imported."""
     module = config.get("module") if isinstance(config, dict) else None
     if module == _TF_KERAS and module not in _faces:
         raise ValueError("The configuration has layers of tf_keras: import mp_core.tf_keras to load it")

@@ -8,6 +8,7 @@ from mp_core import ops
 from mp_core.arrays import Array, asarray
 from mp_core.files.family import Family
 from mp_core.utilities.arguments import number
+from mp_core.utilities.docstrings import shown
 from mp_core.utilities.registry import own_config
 
 __all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer", "deserialize", "get", "serialize"]
@@ -57,6 +58,7 @@ def _value(x: Any) -> Array:
     return x if hasattr(x, "dtype") and hasattr(x, "shape") else asarray(x, "x")
 
 
+@shown("{}(l1=0.5, l2=0.25)(np.float32([1.0, -2.0]))", "np.float32(2.75)")
 class L1L2(Regularizer):
     """``l1 * sum(abs(x)) + l2 * sum(x**2)``.
 
@@ -64,11 +66,6 @@ class L1L2(Regularizer):
     ----------
     l1, l2 : float
         At least 0.
-
-    Examples
-    --------
-    >>> L1L2(l1=0.5, l2=0.25)(np.float32([1.0, -2.0]))
-    np.float32(2.75)
     """
 
     _arguments: ClassVar[tuple[str, ...] | None] = ("l1", "l2")
@@ -77,7 +74,6 @@ class L1L2(Regularizer):
         self.l1, self.l2 = number(l1, "l1", 0), number(l2, "l2", 0)
 
     def __call__(self, x: Any) -> Any:
-        """Return the penalty of a variable or an array, a number."""
         x = _value(x)
         parts = []
         if self.l1:
@@ -87,6 +83,7 @@ class L1L2(Regularizer):
         return sum(parts[1:], parts[0]) if parts else x.dtype.type(0)
 
 
+@shown("{}(0.5)(np.float32([1.0, -2.0]))", "np.float32(1.5)")
 class L1(L1L2):
     """``l1 * sum(abs(x))``.
 
@@ -94,11 +91,6 @@ class L1(L1L2):
     ----------
     l1 : float
         At least 0.
-
-    Examples
-    --------
-    >>> L1(0.5)(np.float32([1.0, -2.0]))
-    np.float32(1.5)
     """
 
     _arguments = ("l1",)
@@ -107,6 +99,7 @@ class L1(L1L2):
         super().__init__(l1=l1)
 
 
+@shown("{}(0.5)(np.float32([1.0, -2.0]))", "np.float32(2.5)")
 class L2(L1L2):
     """``l2 * sum(x**2)``.
 
@@ -114,11 +107,6 @@ class L2(L1L2):
     ----------
     l2 : float
         At least 0.
-
-    Examples
-    --------
-    >>> L2(0.5)(np.float32([1.0, -2.0]))
-    np.float32(2.5)
     """
 
     _arguments = ("l2",)
@@ -127,6 +115,7 @@ class L2(L1L2):
         super().__init__(l2=l2)
 
 
+@shown("{}(1.0)(np.float32([[1.0, 0.0], [0.0, 2.0]]))", "np.float32(0.0)")
 class OrthogonalRegularizer(Regularizer):
     """``factor * mean(|cosine|)`` over all pairs of rows, or of columns, of a matrix.
 
@@ -134,16 +123,6 @@ class OrthogonalRegularizer(Regularizer):
     ----------
     factor : float
     mode : {"rows", "columns"}
-
-    Raises
-    ------
-    ValueError
-        `mode` is neither "rows" nor "columns"; the variable does not have two axes.
-
-    Examples
-    --------
-    >>> OrthogonalRegularizer(1.0)(np.float32([[1.0, 0.0], [0.0, 2.0]]))
-    np.float32(0.0)
     """
 
     _arguments = ("factor", "mode")
@@ -154,7 +133,6 @@ class OrthogonalRegularizer(Regularizer):
         self.factor, self.mode = number(factor, "factor"), mode
 
     def __call__(self, x: Any) -> Any:
-        """Return the penalty of a matrix, a number."""
         x = _value(x)
         if x.ndim != 2:
             raise ValueError(f"Inputs to OrthogonalRegularizer must have two axes; received the shape {x.shape}")

@@ -12,10 +12,12 @@ from mp_core.layers.shapes import Shape, WithSpecRule
 from mp_core.layers.spatial import data_format_of
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import integer, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["Flatten", "Permute", "RepeatVector", "Reshape"]
 
 
+@shown("{}()(np.ones((2, 3, 4), np.float32)).shape", "(2, 12)")
 class Flatten(Layer):
     """Join all axes after the batch axis to one.
 
@@ -23,13 +25,7 @@ class Flatten(Layer):
     ----------
     data_format : {"channels_last", "channels_first"}, optional
         Position of the channels axis in the inputs; default: last. Channels vary fastest in the outputs.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Flatten()(np.ones((2, 3, 4), np.float32)).shape
-    (2, 12)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -51,6 +47,7 @@ class Flatten(Layer):
         return (*shape[:1], _elements(shape[1:]))
 
 
+@shown("{}((2, 1))(np.ones((2, 3, 4), np.float32)).shape", "(2, 4, 3)")
 class Permute(Layer):
     """Permute the axes after the batch axis.
 
@@ -58,13 +55,7 @@ class Permute(Layer):
     ----------
     dims : sequence of int
         The axes in their new order. Axis 1 is the first after the batch axis.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Permute((2, 1))(np.ones((2, 3, 4), np.float32)).shape
-    (2, 4, 3)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -89,19 +80,14 @@ class Permute(Layer):
         return (shape[0], *(shape[axis] for axis in self.dims)) if len(shape) == len(self.dims) + 1 else None
 
 
+@shown("{}(3)(np.ones((2, 4), np.float32)).shape", "(2, 3, 4)")
 class RepeatVector(Layer):
     """Repeat each row `n` times: (batch, features) becomes (batch, n, features).
 
     Parameters
     ----------
     n : int
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> RepeatVector(3)(np.ones((2, 4), np.float32)).shape
-    (2, 3, 4)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -122,6 +108,7 @@ class RepeatVector(Layer):
         return (shape[0], self.n, shape[1]) if len(shape) == 2 else None
 
 
+@shown("{}((-1, 2))(np.ones((2, 3, 4), np.float32)).shape", "(2, 6, 2)")
 class Reshape(WithSpecRule, Layer):
     """Reshape all axes after the batch axis.
 
@@ -129,13 +116,7 @@ class Reshape(WithSpecRule, Layer):
     ----------
     target_shape : sequence of int
         Without the batch axis. One length may be -1: it is computed from the number of elements.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Reshape((-1, 2))(np.ones((2, 3, 4), np.float32)).shape
-    (2, 6, 2)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True
@@ -162,13 +143,7 @@ class Reshape(WithSpecRule, Layer):
         return outputs
 
     def specs_after(self, inputs: Spec) -> Spec:
-        """Return the spec of the outputs; lengths of the inputs may be unknown.
-
-        Raises
-        ------
-        ValueError
-            The number of elements does not fit `target_shape`.
-        """
+        """Return the spec of the outputs; lengths of the inputs may be unknown."""
         shape = self._shape_after(inputs.shape)
         if shape is None:
             raise self._shape_error(inputs.shape)

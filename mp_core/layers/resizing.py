@@ -23,8 +23,7 @@ _WIDTHS = """
     {name} : int, or sequence of (int or pair of int)
         Widths (before, after) for each spatial axis; one number is used for both. With one spatial axis, a single pair.
     data_format : {{"channels_last", "channels_first"}}, optional
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 _SIZES = """
 
@@ -35,8 +34,7 @@ _SIZES = """
     data_format : {"channels_last", "channels_first"}, optional
     interpolation : {"nearest"}
         mp_core has none of Keras' other values.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
@@ -85,8 +83,6 @@ def _widths_of(value: Any, argument: str, rank: int) -> Any:
 
 
 class _Cropping(_AtBorders):
-    """The base of cropping layers."""
-
     _width = "cropping"
 
     _sample_independence = "always"
@@ -96,13 +92,7 @@ class _Cropping(_AtBorders):
         self._set_widths(cropping, data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return a view of the inputs.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes, or nothing would remain.
-        """
+        """Return a view of the inputs."""
         self._check_rank(inputs)
         widths = self._all_widths()
         if any(sum(pair) >= n for n, pair in zip(inputs.shape, widths, strict=True) if sum(pair)):
@@ -114,8 +104,6 @@ class _Cropping(_AtBorders):
 
 
 class _ZeroPadding(_AtBorders):
-    """The base of zero padding."""
-
     _width = "padding"
 
     _sample_independence = "always"
@@ -125,20 +113,12 @@ class _ZeroPadding(_AtBorders):
         self._set_widths(padding, data_format)
 
     def call(self, inputs: Array) -> Array:
-        """Return a new array.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes.
-        """
+        """Return a new array."""
         self._check_rank(inputs)
         return ops.pad_zeros(inputs, self._all_widths())
 
 
 class _UpSampling(Spatial):
-    """The base of upsampling layers."""
-
     _sample_independence = "always"
     _arrays = ("inputs",)
     _repr_arguments = ("size",)
@@ -166,13 +146,7 @@ class _UpSampling(Spatial):
         self.interpolation = interpolation
 
     def call(self, inputs: Array) -> Array:
-        """Return a new array.
-
-        Raises
-        ------
-        ValueError
-            The inputs have another number of axes.
-        """
+        """Return a new array."""
         self._check_rank(inputs)
         pairs = list(zip(inputs.shape, self._factors(), strict=True))
         apart = inputs.reshape([n for length, _ in pairs for n in (length, 1)])

@@ -17,10 +17,12 @@ from mp_core.layers.statistics import batches_in, moments_of
 from mp_core.ops.norms import over_length
 from mp_core.policies.autocast.variable import assign_each
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["Normalization", "Rescaling", "UnitNormalization"]
 
 
+@shown("{}(1 / 255)(np.array([0, 255], np.uint8))", "array([0., 1.], dtype=float32)")
 class Rescaling(Layer):
     """``inputs * scale + offset`` in the compute dtype; integers are cast to it.
 
@@ -28,13 +30,7 @@ class Rescaling(Layer):
     ----------
     scale, offset : float or array-like
         An array has one number for each channel (last axis).
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> Rescaling(1 / 255)(np.array([0, 255], np.uint8))
-    array([0., 1.], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _sample_independence = "always"
@@ -55,6 +51,7 @@ class Rescaling(Layer):
         return rounded(scaled, inputs, dtype=self._compute)
 
 
+@shown("{}(mean=3.0, variance=4.0)(np.array([[3.0], [7.0]]))", "array([[0.],\n       [2.]], dtype=float32)")
 class Normalization(Layer):
     """``(inputs - mean) / sqrt(variance)`` in the compute dtype, with the mean and variance of a data set.
 
@@ -66,19 +63,7 @@ class Normalization(Layer):
         The statistics. Without them, they are variables that :meth:`adapt` or a file sets.
     invert : bool
         Whether to return ``inputs * sqrt(variance) + mean`` instead.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        Only one of `mean` and `variance` is given; their shapes differ, or have more axes than `axis` names.
-
-    Examples
-    --------
-    >>> Normalization(mean=3.0, variance=4.0)(np.array([[3.0], [7.0]]))
-    array([[0.],
-           [2.]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _arrays = ("inputs",)
@@ -123,7 +108,6 @@ class Normalization(Layer):
         return ops.cast(np.broadcast_to(self._read(given, F32, variable), self._broadcast), self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | {"mean": self.input_mean, "variance": self.input_variance}
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -158,8 +142,6 @@ class Normalization(Layer):
 
         Raises
         ------
-        TypeError
-            `data` has another type.
         ValueError
             The layer was made with `mean` and `variance`; there are no data; the shape of a batch does not fit the
             first batch or the layer. Nothing has changed.
@@ -236,19 +218,14 @@ class Normalization(Layer):
         return value.reshape(shape)
 
 
+@shown("{}()(np.array([[3.0, 4.0]]))", "array([[0.6, 0.8]], dtype=float32)")
 class UnitNormalization(Layer):
     """The inputs divided by their Euclidean norm along `axis`.
 
     Parameters
     ----------
     axis : int or sequence of int
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Examples
-    --------
-    >>> UnitNormalization()(np.array([[3.0, 4.0]]))
-    array([[0.6, 0.8]], dtype=float32)
+    **kwargs : those of :class:`Layer`
     """
 
     _builds_nothing = True

@@ -15,12 +15,7 @@ __all__ = ["Seed", "SeedGenerator", "StateHolder", "generator_of", "given_seed"]
 
 
 class StateHolder:
-    """State that a layer keeps between calls, in variables that are not among its weights.
-
-    Parameters
-    ----------
-    variables : AutoCastVariable, or list of them
-        Lists may be nested.
+    """State that a layer keeps between calls, in (nested lists of) variables that are not among its weights.
 
     Examples
     --------
@@ -56,13 +51,6 @@ class SeedGenerator(StateHolder):
     ----------
     state : AutoCastVariable of int32, shape (2,)
         The next key. It is not trained, and not among the weights of the layer that owns the generator.
-
-    Raises
-    ------
-    TypeError
-        `seed` is not an integer.
-    ValueError
-        `seed` is out of range.
 
     Notes
     -----

@@ -31,8 +31,7 @@ _PARAMETERS = """
     activation : str or callable, optional
     use_bias : bool
     depthwise_initializer, pointwise_initializer, bias_initializer : str, dict or callable
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
     """
 
 
@@ -94,7 +93,6 @@ class _SeparableConv(DepthwiseBase):
         return self._arranged(self.activation(outputs) if fused is None else outputs)
 
     def _matrix(self) -> Any:
-        """Return the pointwise kernel as a packed matrix."""
         kernel = self.pointwise_kernel
         dtype = kernel.dtype
         return kernel.derived(("matrix", dtype), lambda stored: packed(stored.reshape(-1, self.filters), dtype))

@@ -21,13 +21,7 @@ class WithSpecRule:
     """A layer with a rule for the shapes and dtypes of its outputs; unlike a formula, it may have several inputs."""
 
     def specs_after(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the :class:`~mp_core.ops.specs.Spec` of each array that a call returns.
-
-        Parameters
-        ----------
-        *args, **kwargs
-            The arguments of a call, with a Spec in place of each symbolic array.
-        """
+        """Return the spec of each array of a call, whose arguments have a Spec in place of each symbolic array."""
         raise NotImplementedError
 
     def has_rule(self) -> bool:

@@ -23,16 +23,10 @@ _EXAMPLE = """
 
 
 def with_example(cls: Any, parameters: str, arguments: str, before: int, after: int | None) -> str:
-    """Return the docstring of a layer with its parameters and, unless it is a base class, an example.
+    """Return the docstring of a layer with its section *Parameters* and, unless it is a base class, an example.
 
-    Parameters
-    ----------
-    cls : type
-        A subclass of :class:`Spatial`.
-    parameters, arguments : str
-        The section *Parameters*; the constructor's arguments in the example.
-    before, after : int
-        Length of each spatial axis of the example's inputs and outputs. None: outputs have no spatial axes.
+    `arguments` are those of the constructor, and `before` and `after` the length of each spatial axis of inputs and
+    outputs; None: outputs have no spatial axes.
     """
     text = with_sections(cls.__doc__, parameters)
     if not cls._rank:
@@ -49,7 +43,6 @@ class Spatial(Layer):
     data_format: str
 
     def _length_of_channels(self, shape: Shape) -> int | None:
-        """Return the number of channels of inputs."""
         return shape[-1 if self.data_format == "channels_last" else 1]
 
     def _channels_last(self, inputs: Array) -> Array:

@@ -32,18 +32,12 @@ class SpectralNormalization(Wrapping):
         With a variable ``kernel`` or ``embeddings`` of floats.
     power_iterations : int
         Number of steps of a call in training.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Attributes
     ----------
     vector_u : AutoCastVariable
         Shape (1, last axis of the kernel), not trained.
-
-    Raises
-    ------
-    ValueError
-        `layer` is not a layer, or has no such variable when it is built; `power_iterations` is not positive.
 
     References
     ----------

@@ -20,17 +20,9 @@ class Moments(NamedTuple):
 
 
 def batches_in(data: Any) -> Iterator[Array]:
-    """Yield the batches of data in float64; an array is one batch.
+    """Yield the batches of an array, a PyDataset, or an iterable of arrays or tuples that begin with one, in float64.
 
-    Parameters
-    ----------
-    data : array-like, PyDataset, or iterable of array or of tuple whose first item is an array
-        Nested lists of numbers are one array. In a list of arrays, each is a batch.
-
-    Raises
-    ------
-    TypeError
-        `data` has another type, or a batch is not an array.
+    An array, or nested lists of numbers, is one batch. In a list of arrays, each is a batch.
     """
     batches = _batches_or_none(data)
     for batch in [data] if batches is None else batches:

@@ -220,13 +220,7 @@ for _word, _function in _OPERATORS.items():
 
 
 def checked_index(index: Any) -> Any:
-    """Return an index of integers, slices, None and ``...``, with Python integers.
-
-    Raises
-    ------
-    TypeError
-        The index contains something else.
-    """
+    """Return an index of integers, slices, None and ``...``, with Python integers; raise TypeError for any other."""
     if isinstance(index, tuple):
         return tuple(checked_index(part) for part in index)
     if index is None or index is Ellipsis:
@@ -239,13 +233,7 @@ def checked_index(index: Any) -> Any:
 
 
 def constant_of(x: Any) -> Any:
-    """Return a constant operand as graphs store it: a Python number, or a read-only copy of an array.
-
-    Raises
-    ------
-    TypeError
-        `x` cannot be converted to an array, or is a variable.
-    """
+    """Return a constant operand as graphs store it: a Python number, or a read-only copy of an array."""
     if isinstance(x, bool | int | float) and not isinstance(x, np.generic):
         return x
     if hasattr(x, "read_value"):

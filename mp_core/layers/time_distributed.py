@@ -28,13 +28,7 @@ class TimeDistributed(Wrapping):
     ----------
     layer : Layer
         A layer or model with one input.
-    **kwargs
-        Arguments of :class:`Layer`.
-
-    Raises
-    ------
-    ValueError
-        `layer` is not a layer.
+    **kwargs : those of :class:`Layer`
 
     Examples
     --------
@@ -49,7 +43,6 @@ class TimeDistributed(Wrapping):
     supports_masking = True
 
     def build(self, input_shape: Shape) -> None:
-        """Build the layer for one step of inputs of this shape."""
         self._check_steps(input_shape)
         if not self.layer.is_placed:
             self.layer.build((input_shape[0], *input_shape[2:]))

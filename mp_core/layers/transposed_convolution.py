@@ -35,8 +35,7 @@ _PARAMETERS = """
     use_bias : bool
     kernel_initializer, bias_initializer : str, dict or callable
         The kernel has the shape ``(*kernel_size, filters, channels)``.
-    **kwargs
-        Arguments of :class:`Layer`.
+    **kwargs : those of :class:`Layer`
 
     Raises
     ------

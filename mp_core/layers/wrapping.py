@@ -11,13 +11,7 @@ __all__ = ["Wrapping", "layer_in"]
 
 
 def layer_in(config: Any, key: str) -> Layer:
-    """Return the layer at a key of a configuration, which holds the layer's configuration or the layer itself.
-
-    Raises
-    ------
-    ValueError
-        The key is missing, or the class is neither a layer of mp_core, nor registered, nor in scope.
-    """
+    """Return the layer at a key of a configuration, which holds the layer's configuration or the layer itself."""
     check_depth(config)
     inner = config.get(key) if isinstance(config, dict) else None
     if isinstance(inner, Layer):
@@ -42,18 +36,10 @@ class Wrapping(Layer):
         self.layer = layer
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, including that of the layer."""
         config = super().get_config() | {"layer": serialize_keras_object(self.layer)}
         config.pop("forms", None)  # the layer's configuration has them
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the layer of a configuration.
-
-        Raises
-        ------
-        ValueError
-            `config` has no ``layer``, or its class is neither a layer of mp_core, nor registered, nor in scope.
-        """
         return super().from_config(config | {"layer": layer_in(config, "layer")})

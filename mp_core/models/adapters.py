@@ -84,10 +84,8 @@ class AdaptedModel:
 
         Raises
         ------
-        TypeError
-            `seed` is not an integer.
         ValueError
-            `targets` match no layer, a layer has LoRA already, or a number is out of range. Nothing has changed.
+            `targets` match no layer, or a layer has LoRA already. Nothing has changed.
         NotImplementedError
             A chosen layer uses delayed float8 scaling.
 
@@ -112,13 +110,7 @@ class AdaptedModel:
         self._freeze()
 
     def merge_lora(self) -> None:
-        """Add the LoRA products to the matrices of the network: see :meth:`mp_core.layers.Dense.merge_lora`.
-
-        Raises
-        ------
-        ValueError
-            No layer has LoRA.
-        """
+        """Add the LoRA products to the matrices of the network: see :meth:`mp_core.layers.Dense.merge_lora`."""
         for layer in self._adapted().values():
             layer.merge_lora()
 
@@ -133,13 +125,6 @@ class AdaptedModel:
         path : path
         force : bool
             Whether to replace an existing folder. It must contain no other files than those written here.
-
-        Raises
-        ------
-        OSError
-            A file cannot be written, or the folder exists (:class:`FileExistsError`).
-        ValueError
-            No layer has LoRA.
         """
         adapted, names, target = self._adapted(), self._module_names(), path_of(path, "path").absolute()
         tensors = {
@@ -167,8 +152,6 @@ class AdaptedModel:
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
         ValueError
             A file is damaged, belongs to another network, or asks for something that mp_core does not compute, such as
             DoRA or trained biases. Nothing has changed.
@@ -186,23 +169,10 @@ class AdaptedModel:
         self._freeze()
 
     def with_adapter(self, path: str | PathLike[str]) -> Self:
-        """Return a copy of the model with the adapter in a folder. Both share the frozen weights of the network.
+        """Return a copy of the model with the adapter in a folder: see :meth:`load_adapter`.
 
-        So a server holds one network in memory, plus about one megabyte for each adapter.
-
-        Parameters
-        ----------
-        path : path
-            As for :meth:`load_adapter`.
-
-        Returns
-        -------
-        object of the same class
-
-        Raises
-        ------
-        OSError, ValueError
-            As :meth:`load_adapter`.
+        Both share the frozen weights, so a server holds one network in memory, plus about one megabyte for each
+        adapter.
         """
         other = copy(self)
         other.model, other._plans = deepcopy(self.model, {id(v): v for v in self.model.weights}), Plans()
@@ -268,14 +238,7 @@ def _config(names: list[str], layers: list[AdaptableLayer]) -> dict[str, Any]:
 
 
 def _read(folder: Path, layers: Mapping[str, AdaptableLayer]) -> list[tuple[AdaptableLayer, float, Array, Array]]:
-    """Return the layers of an adapter folder, each with its alpha and its two matrices.
-
-    Parameters
-    ----------
-    folder : Path
-    layers : mapping of str to AdaptableLayer
-        Name of the module in transformers -> the layer.
-    """
+    """Return the layers of an adapter folder, each with its alpha and two matrices; `layers` has their module names."""
     path = folder / _CONFIG
     config = read_object(path)
     on = {name: value for name, value in config.items() if name in _RULES or (value and name != "alpha_pattern")}

@@ -58,21 +58,11 @@ def dropped(hidden: Array, place: str) -> Array:
 
 
 class Padding(NamedTuple):
-    """Index arrays that convert ragged texts to padded ones and back.
+    """Index arrays that convert ragged texts to padded ones and back."""
 
-    Attributes
-    ----------
-    tokens : ndarray of int32, shape (n, length)
-        Padded position -> index of the ragged token; 0 at padding.
-    places : ndarray of int32, shape (tokens,)
-        Ragged token -> its flat index among all padded positions.
-    keep : ndarray of bool, shape (n, length)
-        False at padding.
-    """
-
-    tokens: Array
-    places: Array
-    keep: Array
+    tokens: Array  # shape (n, length): Padded position -> index of the ragged token; 0 at padding.
+    places: Array  # shape (tokens,): Ragged token -> its flat index among all padded positions.
+    keep: Array  # shape (n, length): False at padding.
 
 
 padding: ContextVar[Padding | None] = ContextVar("mp_core.models.padding", default=None)
@@ -127,16 +117,7 @@ class Part(Layer):
 
 
 class TypedPart(Part):
-    """A part with tables of token types.
-
-    Parameters
-    ----------
-    settings : Settings
-    types : int
-        The number of token types to keep: 1 if no text is part of a pair.
-    **kwargs
-        Those of :class:`Layer`.
-    """
+    """A part with tables of token types; `types` is the number of types to keep, 1 if no text is part of a pair."""
 
     _options = ("settings", "types")
 
@@ -176,10 +157,7 @@ class _PositionSums(Slot):
     def to_save(self, weights: "Weights") -> dict[str, Tensor | None]:
         """Return the tables as tensors; nothing if the sums are unchanged, since then the file's tensors stay valid.
 
-        Raises
-        ------
-        ValueError
-            The sums were changed, and there are several types: the separate tables cannot be recovered.
+        With several types, changed sums raise ValueError: the separate tables cannot be recovered.
         """
         table = self.variable.numpy()
         if ops.cast(self._sums(weights), table.dtype).tobytes() == table.tobytes():
@@ -201,21 +179,9 @@ _TYPES, _TASKS = "embeddings/token_type", "embeddings/task"
 
 
 class Positions(TypedPart):
-    """The embeddings of positions and types, stored as their sums.
-
-    Parameters
-    ----------
-    settings, types, **kwargs
-        Those of :class:`TypedPart`.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (types, positions, width)
-        ``table[t, p]`` is the sum of the embeddings of type t and position p.
-    """
+    """The embeddings of positions and types, stored as sums: ``table[type, position]`` has the length `width`."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         shape = self.types, self.settings.max_position_embeddings, self.settings.embedding_width
         self.table = self.add_weight(shape, "zeros", name="table")
 
@@ -224,18 +190,7 @@ class Positions(TypedPart):
         return [_PositionSums(str(self.path), "weight", self.table, types=self.settings.type_vocab_size)]
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
-        """Return for each token of ragged texts its row in the table, reshaped to (types * positions, width).
-
-        Parameters
-        ----------
-        ids, types : ndarray of int, shape (tokens,)
-        offsets : ndarray of int, shape (n + 1,)
-            Text i has the tokens ``offsets[i]:offsets[i + 1]``.
-
-        Returns
-        -------
-        ndarray of int32, shape (tokens,)
-        """
+        """Return for each ragged token its row in the table, reshaped to (types * positions, width)."""
         places = np.arange(len(ids), dtype=np.int32)
         if len(offsets) == 2 and types is None and self.settings.padding_idx is None:
             return places
@@ -271,16 +226,9 @@ class Positions(TypedPart):
 
 
 class Embeddings(TypedPart):
-    """Word embeddings plus embeddings of positions and types, normalized.
-
-    Parameters
-    ----------
-    settings, types, **kwargs
-        Those of :class:`TypedPart`.
-    """
+    """Word embeddings plus embeddings of positions and types, normalized."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         s = self.settings
         self.word = self.vocabulary("word")
         self.position = self.part(Positions, s, types=self.types, name="position")
@@ -306,29 +254,11 @@ def attend(
 ) -> Array:  # fmt: skip
     """Return ``softmax(scale * query @ key' + bias) @ value`` of each head, concatenated along the last axis.
 
-    Parameters
-    ----------
-    query : ndarray, shape (n, length, heads, size), or (tokens, heads, size) of ragged texts
-    key, value : ndarray
-        The shape of `query`, or fewer heads: then neighbouring query heads share one.
-    keep : ndarray of bool, optional
-        Broadcastable to (n, heads, length, length): True where a query (third axis) may attend to a key (fourth).
-    bias : ndarray of float32, optional
-        Broadcastable to the same shape. It is added to the scaled scores.
-    offsets : ndarray of int32, shape (n + 1,), optional
-        For ragged texts: text i has the tokens ``offsets[i]:offsets[i + 1]``.
-    reach : int, optional
-        The largest distance of tokens that attend to each other. Default: no limit.
-    is_causal : bool
-        Whether a token attends only to itself and earlier tokens.
-    scale : float, optional
-        Default: ``1 / sqrt(size)``.
-    softcap : float, optional
-        That of :func:`mp_core.ops.dot_product_attention`.
-
-    Returns
-    -------
-    ndarray, shape (n, length, heads * size) or (tokens, heads * size)
+    `query` has the shape (n, length, heads, size), or (tokens, heads, size) for ragged texts, where text i has the
+    tokens ``offsets[i]:offsets[i + 1]``. Key and value may have fewer heads: then neighbouring query heads share one.
+    `keep` (True where a query, third axis, may attend to a key, fourth axis) and the float32 `bias` are broadcastable
+    to (n, heads, length, length). Tokens attend to each other up to the distance `reach`; with `is_causal` not to later
+    ones. `scale` defaults to ``1 / sqrt(size)``, and `softcap` is that of :func:`mp_core.ops.dot_product_attention`.
     """
     context: Array
     if offsets is None:
@@ -346,7 +276,6 @@ class Attention(Part):
     """Multi-head self-attention."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the projections."""
         width = self.settings.hidden_size
         names = ("query", "key", "value", "attention_output")
         self.query, self.key, self.value, self.attention_output = (self.dense(name, width, width) for name in names)
@@ -368,7 +297,6 @@ class Block(Part):
     attention_kind: type[Part] = Attention
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         width, inner = self.settings.hidden_size, self.settings.intermediate_size
         self.attention = self.part(self.attention_kind, self.settings, shape=input_shape, name="attention")
         self.attention_norm = self.normalization("attention_norm")
@@ -388,25 +316,16 @@ class Block(Part):
 
 
 class PositionBias(Part):
-    """A learned bias of attention scores for each bucket of distances between two tokens, as in T5.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (buckets, heads)
-    """
+    """A learned bias of attention scores for each bucket of distances, as in T5; `table` has shape (buckets, heads)."""
 
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         shape = self.settings.position_buckets, self.settings.num_attention_heads
         self.table = self.add_weight(shape, "zeros", name="table")
 
     def call(self, length: int) -> Array:
-        """Return the biases of all pairs of `length` positions, shape (1, heads, length, length).
-
-        Their dtype is float32, or float64 in a network that computes in float64.
-        """
+        """Return the biases, shape (1, heads, length, length), float32 unless the network computes in float64."""
         half = self.settings.position_buckets // 2  # half of the buckets are for earlier keys, half for later ones
         exact = half // 2
         distance = np.arange(length - 1, -length, -1)
@@ -419,38 +338,24 @@ class PositionBias(Part):
 
 
 def by_distance(values: Array) -> Array:
-    """Return a bias of attention that depends only on the distance of two tokens, as a view of `values`.
+    """Return a bias of attention that depends only on the distance of two tokens, shape (1, heads, length, length).
 
-    Parameters
-    ----------
-    values : ndarray of float, shape (heads, 2 * length - 1)
-        The bias for the distances ``query - key`` of ``length - 1, ..., -(length - 1)``.
-
-    Returns
-    -------
-    ndarray of the type of `values`, shape (1, heads, length, length)
+    It is a view of `values`, shape (heads, 2 * length - 1): the bias for ``query - key`` of
+    ``length - 1, ..., 1 - length``.
     """
     windows = sliding_window_view(values, (values.shape[1] + 1) // 2, axis=1)
     return windows[np.newaxis, :, ::-1]
 
 
 class Encoder(Part):
-    """A stack of blocks.
+    """A stack of blocks."""
 
-    Attributes
-    ----------
-    layer_weights : tuple of float or None
-        If set, the output is the sum, with these weights, of the embeddings and the outputs of all blocks, instead of
-        the output of the last block.
-    pads : bool
-        Whether plans of ragged texts need a :data:`padding`.
-    """
-
+    # If set, the output is the sum, with these weights, of the embeddings and the outputs of all blocks, instead of the
+    # output of the last block.
     layer_weights: tuple[float, ...] | None = None
-    pads: ClassVar[bool] = False
+    pads: ClassVar[bool] = False  # Whether plans of ragged texts need a `padding`.
 
     def build(self, input_shape: Shape) -> None:
-        """Create the blocks."""
         s = self.settings
         self.position_bias = self.part(PositionBias, s, name="position_bias") if s.position_buckets else None
         self.blocks = [
@@ -465,17 +370,7 @@ class Encoder(Part):
         return self.through(self.blocks, hidden, keep=keep, bias=bias, offsets=offsets)
 
     def through(self, blocks: Iterable[Part], hidden: Array, norm: Any = None, **arguments: Any) -> Array:
-        """Apply blocks and a final norm; with `layer_weights`, return the weighted sum of all outputs.
-
-        Parameters
-        ----------
-        blocks : iterable of Part
-        hidden : ndarray
-            The input of the first block.
-        norm : Layer, optional
-        **arguments
-            Further arguments of each block.
-        """
+        """Apply blocks and a final norm to `hidden`; with `layer_weights`, return the weighted sum of all outputs."""
         weights, layers = self.layer_weights, [hidden]
         for block in blocks:
             hidden = block(hidden, **arguments)

@@ -61,31 +61,14 @@ class Classifier(Reranker):
         Returns
         -------
         ndarray of float32, shape (n, labels)
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`tokenize` and :meth:`predict`.
         """
         found = self.predict_tokens(self.tokenize(inputs), batch_size, activation=self._probabilities)
         return found.reshape(len(found), -1)
 
     def classify(self, inputs: Iterable[Text | Sequence[Text]], batch_size: int = 32) -> list[tuple[str, float]]:
-        """Return the most probable label of each text or pair, and its probability.
+        """Return the most probable label of each text or pair, and its probability, as a list of (str, float).
 
-        Parameters
-        ----------
-        inputs, batch_size
-            Those of :meth:`probabilities`.
-
-        Returns
-        -------
-        list of tuple of (str, float)
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`probabilities`.
+        The arguments are those of :meth:`probabilities`.
         """
         found = self.probabilities(inputs, batch_size)
         return [(self.labels[place], float(row[place])) for row, place in zip(found, found.argmax(axis=1), strict=True)]
@@ -153,11 +136,6 @@ class TokenClassifier(TextModel):
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`. The paths of the head's layers are ``head/dense``,
             ``head/norm`` and ``head/output``.
-
-        Raises
-        ------
-        OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, read_cross(folder)[0], policy)
@@ -179,13 +157,6 @@ class TokenClassifier(TextModel):
         -------
         list of list of Span
             One list for each text, in the order of `texts`.
-
-        Raises
-        ------
-        TypeError
-            A text is not a str, or `texts` have no defined order.
-        ValueError
-            `batch_size` is not a positive integer, or a text has no token or a character that UTF-8 cannot encode.
         """
         given, size = list_of_texts(texts, "texts"), positive_integer(batch_size, "batch_size")
         rows, places = self._tokenizer.located(given)
@@ -209,23 +180,9 @@ class TokenClassifier(TextModel):
     def entities(self, texts: Text | Iterable[Text], batch_size: int = 32) -> list[list[Span]]:
         """Return entities: neighbouring tokens of the same label, joined. Tokens with the label ``O`` are left out.
 
-        This is the aggregation ``"simple"`` of the transformers pipeline. A label ``B-X`` always begins an entity X.
-        ``I-X``, or ``X`` without a prefix, continues the entity X before it, or begins one.
-
-        Parameters
-        ----------
-        texts, batch_size
-            Those of :meth:`predict`.
-
-        Returns
-        -------
-        list of list of Span
-            One list for each text, in the order of `texts`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`predict`.
+        Arguments and result are those of :meth:`predict`. This is the aggregation ``"simple"`` of the transformers
+        pipeline. A label ``B-X`` always begins an entity X. ``I-X``, or ``X`` without a prefix, continues the entity X
+        before it, or begins one.
         """
         return [_joined(spans) for spans in self.predict(texts, batch_size)]
 

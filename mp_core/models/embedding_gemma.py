@@ -19,25 +19,14 @@ __all__ = ["EmbeddingGemmaEncoder", "EmbeddingGemmaSettings", "Factor"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingGemmaSettings(GatedSettings):
-    """The settings of EmbeddingGemma 2.
+    """The settings of EmbeddingGemma 2."""
 
-    Attributes
-    ----------
-    signal_size : int
-        The length of a signal.
-    output_size : int
-        The length of the vectors after the final projection.
-    heads : tuple of (int, int)
-        (number of key and value heads, head size) of each block.
-    """
-
-    signal_size: int
-    output_size: int
-    heads: tuple[tuple[int, int], ...]
+    signal_size: int  # The length of a signal.
+    output_size: int  # The length of the vectors after the final projection.
+    heads: tuple[tuple[int, int], ...]  # (number of key and value heads, head size) of each block.
 
     @property
     def vector_size(self) -> int:
-        """The length of the network's output vectors."""
         return self.output_size
 
     @property
@@ -46,22 +35,15 @@ class EmbeddingGemmaSettings(GatedSettings):
         return (self.num_attention_heads, *sorted({shared for shared, _ in self.heads}), self.num_hidden_layers)
 
     def heads_of(self, index: int) -> tuple[int, int]:
-        """Return the number of key and value heads of a block, and the head size."""
         return self.heads[index]
 
 
 class Factor(Part):
-    """A layer that multiplies vectors by one stored number.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (1,)
-    """
+    """A layer that multiplies vectors by one stored number."""
 
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the number, which is not trained."""
         self.table = self.add_weight((1,), "ones", autocast=False, trainable=False, name="table")
 
     def call(self, hidden: Array) -> Array:
@@ -77,7 +59,6 @@ class EmbeddingGemmaBlock(GatedBlock):
     settings: EmbeddingGemmaSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         GatedBlock.build(self, input_shape)
         s = self.settings
         self.signal_gate = self.dense("signal_gate", s.signal_size, s.hidden_size, s.hidden_act, bias=False)

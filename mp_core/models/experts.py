@@ -22,21 +22,11 @@ __all__ = ["ExpertRouter", "Experts", "Routing"]
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """The routing of a network: which blocks have experts, and how many.
+    """The routing of a network: which blocks have experts, and how many."""
 
-    Attributes
-    ----------
-    experts : int
-        The number of experts of a block.
-    chosen : int
-        The number of experts that compute each token.
-    every : int
-        The blocks 1, 1 + every, 1 + 2 * every, ... have experts.
-    """
-
-    experts: int
-    chosen: int
-    every: int
+    experts: int  # The number of experts of a block.
+    chosen: int  # The number of experts that compute each token.
+    every: int  # The blocks 1, 1 + every, 1 + 2 * every, ... have experts.
 
     def has(self, block: int) -> bool:
         """Return whether a block has experts."""
@@ -53,7 +43,6 @@ class ExpertRouter(Part):
         self.experts = experts
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((self.experts, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
     def call(self, hidden: Array) -> Array:
@@ -65,15 +54,7 @@ class ExpertRouter(Part):
 
 
 class Experts(Part):
-    """A mixture of perceptrons: the sum over the chosen experts of output times weight, plus a bias.
-
-    Attributes
-    ----------
-    router : ExpertRouter
-    inner, outer : list of Dense
-        The two products of each expert.
-    bias : AutoCastVariable, shape (width,)
-    """
+    """A mixture of perceptrons: the sum over the chosen experts of output times weight, plus a bias, shape (width,)."""
 
     tensors = (("bias", "bias"),)
 
@@ -82,7 +63,6 @@ class Experts(Part):
         self.routing = routing
 
     def build(self, input_shape: Shape) -> None:
-        """Create the router and the perceptrons."""
         s, numbers = self.settings, range(self.routing.experts)
         width, inner = s.hidden_size, s.intermediate_size
         self.router = self.part(ExpertRouter, s, self.routing.experts, name="router")

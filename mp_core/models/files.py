@@ -17,13 +17,7 @@ Stored = tuple[str | None, Mapping[str, str]]
 
 
 def gguf_in(folder: Path) -> Path | None:
-    """Return the GGUF file of a folder; None if the folder has none, or has weights in another format.
-
-    Raises
-    ------
-    ValueError
-        The folder has several GGUF files.
-    """
+    """Return the only GGUF file of a folder; None if there is none, or the weights are also in another format."""
     if any(is_present(folder / name) for name in (*PARTS, _WEIGHTS, _INDEX)):
         return None
     found = sorted(folder.glob("*.gguf"))
@@ -36,14 +30,8 @@ def gguf_in(folder: Path) -> Path | None:
 def tensors_in(folder: Path) -> tuple[Path, dict[str, Array | QuantizedArray], Stored]:
     """Return the file with the tensors of a folder (or the index of several files), the tensors, and their policies.
 
-    ``model.safetensors`` or its index takes precedence over ``pytorch_model.bin``, from which no code is run.
-
-    Raises
-    ------
-    OSError
-        There is no such file.
-    ValueError
-        The file is corrupt, or holds something other than tensors.
+    ``model.safetensors`` or its index takes precedence over ``pytorch_model.bin``, from which no code is run. Raise
+    OSError if there is no such file, and ValueError if it is corrupt or holds something other than tensors.
     """
     index, path = folder / _INDEX, folder / _WEIGHTS
     path = index if is_present(index) else path

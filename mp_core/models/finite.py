@@ -20,8 +20,6 @@ __all__ = ["check_outputs", "first_layer"]
 
 
 class _Owner(Protocol):
-    """An object with a network."""
-
     model: TextNetwork
     has_told: bool
 
@@ -32,23 +30,11 @@ def check_outputs(
     positions: Sequence[int] | Array,
     run: Callable[[TextNetwork, int], object],
 ) -> None:
-    """Warn of the first outputs that are not finite, or raise: see :mod:`mp_core.utilities.nonfinite`.
+    """Warn of the first outputs that are not finite, or raise NonFiniteError: see :mod:`mp_core.utilities.nonfinite`.
 
-    Parameters
-    ----------
-    owner : object with a network
-        The first warning sets its `has_told`; there are no further warnings.
-    outputs : array, or sequence of arrays or of tuples of arrays
-        One for each input.
-    positions : sequence or array of int
-        The numbers of the inputs in error messages.
-    run : callable
-        ``(network, i)``: runs a copy of the network on input i.
-
-    Raises
-    ------
-    NonFiniteError
-        An output is not finite, and the surrounding ``nonfinite`` block asks for an error.
+    There is an item of `outputs` for each input, and `positions` has the inputs' numbers in messages.
+    ``run(network, i)`` runs a copy of the network on input i. The first warning sets `has_told` of `owner`; no other
+    warning follows.
     """
     action = action_here()
     if action == "ignore" or (action == "warn" and owner.has_told) or all_finite(outputs):
@@ -64,12 +50,7 @@ def check_outputs(
 def first_layer(model: TextNetwork, run: Callable[[TextNetwork], object]) -> str:
     """Return a sentence that names the first layer whose outputs are not finite, and its policy.
 
-    Parameters
-    ----------
-    model : TextNetwork
-        It is not changed: a copy that shares its weights runs.
-    run : callable
-        Calls the copy on the input.
+    `run` gets a copy of `model` that shares its weights; `model` is not changed.
     """
     copy = deepcopy(model, {id(variable): variable for variable in model.weights})
     watch = _Watch()

@@ -38,111 +38,60 @@ __all__ = ["GatedEmbeddings", "GatedEncoder", "GatedSettings", "Layout", "RootMe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The layers of an architecture's blocks, and their order.
+    """The layers of an architecture's blocks, and their order."""
 
-    Attributes
-    ----------
-    normed_values : bool
-        Whether the value of each head is divided by its root mean square.
-    joined : bool
-        Whether one matrix computes queries, keys and values, in this order.
-    joined_halves : bool
-        Whether one matrix computes both halves of a gated perceptron: gate, then up projection.
-    up_first : bool
-        Whether the joint matrix has the up projection first.
-    normed_inputs : bool
-        Whether blocks are pre-norm: ``x + layer(norm(x))``. Otherwise they are post-norm: ``norm(x + layer(x))``.
-    normed_outputs : bool
-        Whether a pre-norm block also normalizes the outputs: ``x + norm(layer(norm(x)))``.
-    normed_heads : bool
-        Whether query and key of each head are normalized.
-    normed_embeddings : bool
-        Whether the embeddings are normalized. Then the first block does not normalize its attention input again.
-    root_mean_square : bool
-        Whether norms are root-mean-square norms; otherwise layer norms.
-    norm_offset : float
-        What is added to the stored factors of root-mean-square norms.
-    scaled_embeddings : bool
-        Whether the embeddings are multiplied by ``sqrt(hidden_size)``.
-    gated : bool
-        Whether perceptrons are gated: ``output(act(gate(x)) * up(x))``. Otherwise ``output(act(intermediate(x)))``.
-    slopes : bool
-        Whether attention has ALiBi: a multiple of the distance, with a slope for each head, is subtracted from scores.
-    own_biases : bool
-        Whether each block has its own table of position biases, instead of one shared table.
-    overflowing : tuple of str
-        The names of layers in a block whose outputs exceed the range of float16 in published weights.
-    """
-
-    joined: bool = False
+    joined: bool = False  # Whether one matrix computes queries, keys and values, in this order.
+    # Whether one matrix computes both halves of a gated perceptron: gate, then up projection.
     joined_halves: bool = False
-    up_first: bool = False
+    up_first: bool = False  # Whether the joint matrix has the up projection first.
+    # Whether blocks are pre-norm: ``x + layer(norm(x))``. Otherwise they are post-norm: ``norm(x + layer(x))``.
     normed_inputs: bool = True
-    normed_outputs: bool = False
-    normed_heads: bool = False
-    normed_values: bool = False
+    normed_outputs: bool = False  # Whether a pre-norm block also normalizes the outputs: ``x + norm(layer(norm(x)))``.
+    normed_heads: bool = False  # Whether query and key of each head are normalized.
+    normed_values: bool = False  # Whether the value of each head is divided by its root mean square.
+    # Whether the embeddings are normalized. Then the first block does not normalize its attention input again.
     normed_embeddings: bool = False
-    root_mean_square: bool = True
-    norm_offset: float = 0.0
-    scaled_embeddings: bool = False
+    root_mean_square: bool = True  # Whether norms are root-mean-square norms; otherwise layer norms.
+    norm_offset: float = 0.0  # What is added to the stored factors of root-mean-square norms.
+    scaled_embeddings: bool = False  # Whether the embeddings are multiplied by ``sqrt(hidden_size)``.
+    # Whether perceptrons are gated: ``output(act(gate(x)) * up(x))``. Otherwise ``output(act(intermediate(x)))``.
     gated: bool = True
+    # Whether attention has ALiBi: a multiple of the distance, with a slope for each head, is subtracted from scores.
     slopes: bool = False
-    own_biases: bool = False
+    own_biases: bool = False  # Whether each block has its own table of position biases, instead of one shared table.
+    # The names of layers in a block whose outputs exceed the range of float16 in published weights.
     overflowing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedSettings(Settings):
-    """The settings of a network of gated blocks.
-
-    Attributes
-    ----------
-    layout : Layout
-    num_key_value_heads : int
-        The number of key and value heads; neighbouring query heads share one.
-    head_dim : int
-        The head size.
-    norm_bias, qkv_bias, output_bias, gate_bias, down_bias : bool
-        Whether there is a bias: in norms; in the projections to query, key and value; after attention; in the first
-        and in the last product of the perceptron.
-    is_causal : bool
-        Whether attention is causal.
-    reaches : tuple of (int or None)
-        For each block, the largest distance of tokens that attend to each other; None: no limit.
-    ropes : tuple of (Rope or None)
-        The rotary positions of each block; None: it has none.
-    score_scale : float or None
-        The factor of the attention scores; None: ``1 / sqrt(head_dim)``.
-    softcap : float or None
-        If c is given, scores become ``c * tanh(scores / c)``.
-    routing : Routing or None
-        The blocks with mixtures of experts, if there are any.
-    """
+    """The settings of a network of gated blocks."""
 
     type_vocab_size: Count
     layout: Layout
-    num_key_value_heads: int
-    head_dim: int
+    num_key_value_heads: int  # The number of key and value heads; neighbouring query heads share one.
+    head_dim: int  # The head size.
+    # `norm_bias`, `qkv_bias`, `output_bias`, `gate_bias`, `down_bias`: Whether there is a bias: in norms; in the
+    # projections to query, key and value; after attention; in the first and in the last product of the perceptron.
     norm_bias: bool
     qkv_bias: bool
     output_bias: bool
     gate_bias: bool
     down_bias: bool
-    is_causal: bool
+    is_causal: bool  # Whether attention is causal.
+    # For each block, the largest distance of tokens that attend to each other; None: no limit.
     reaches: tuple[int | None, ...]
-    ropes: tuple[Rope | None, ...]
-    score_scale: float | None
-    softcap: float | None
-    routing: Routing | None
+    ropes: tuple[Rope | None, ...]  # The rotary positions of each block; None: it has none.
+    score_scale: float | None  # The factor of the attention scores; None: ``1 / sqrt(head_dim)``.
+    softcap: float | None  # If c is given, scores become ``c * tanh(scores / c)``.
+    routing: Routing | None  # The blocks with mixtures of experts, if there are any.
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
         return self.head_dim
 
     @property
     def is_relative(self) -> bool:
-        """Whether only the distances of positions matter, as with rotary positions or position biases."""
         return True
 
     @property
@@ -152,7 +101,6 @@ class GatedSettings(Settings):
 
     @property
     def overflowing(self) -> tuple[str, ...]:
-        """The names of layers whose outputs exceed the range of float16; they compute in float32 instead."""
         return self.layout.overflowing
 
     def heads_of(self, index: int) -> tuple[int, int]:
@@ -172,7 +120,6 @@ class RootMeanSquare(Part):
         self.width = width
 
     def build(self, input_shape: Shape) -> None:
-        """Create the scale."""
         self.scale = self.add_weight((self.width,), "zeros", autocast=False, name="scale")
 
     def call(self, hidden: Array) -> Array:
@@ -198,16 +145,9 @@ class GatedPart(Part):
 
 
 class TokenTypes(TypedPart):
-    """The embeddings of token types.
-
-    Parameters
-    ----------
-    settings, types, **kwargs
-        Those of :class:`TypedPart`.
-    """
+    """The embeddings of token types."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((self.types, self.settings.hidden_size), "zeros", name="table")
 
     def slots(self) -> list[Slot]:
@@ -222,18 +162,11 @@ class TokenTypes(TypedPart):
 
 
 class GatedEmbeddings(Embeddings, GatedPart):
-    """Word embeddings plus embeddings of token types, if there are any, scaled and normalized as the layout says.
-
-    Parameters
-    ----------
-    settings, types, **kwargs
-        Those of :class:`TypedPart`.
-    """
+    """Word embeddings plus embeddings of token types, if there are any, scaled and normalized as the layout says."""
 
     settings: GatedSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the tables and the norm."""
         s = self.settings
         self.word = self.vocabulary("word")
         self.token_type = None
@@ -340,7 +273,6 @@ class GatedBlock(NumberedPart):
     """Attention and a perceptron, gated or not, with the norms that the layout gives."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         s, width, inner = self.settings, self.settings.hidden_size, self.settings.intermediate_size
         layout = s.layout
         normed = layout.normed_inputs and layout.normed_embeddings and not self.index  # then the embeddings did it
@@ -425,7 +357,6 @@ class GatedEncoder(Encoder, GatedPart):
     block_kind: ClassVar[type[GatedBlock]] = GatedBlock
 
     def build(self, input_shape: Shape) -> None:
-        """Create the blocks."""
         s = self.settings
         self.blocks = [
             self.part(self.block_kind, s, index, shape=input_shape, name=f"layer_{index}")
@@ -436,7 +367,6 @@ class GatedEncoder(Encoder, GatedPart):
         self.norm = self.norm_of("norm") if s.layout.normed_inputs else None
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         if self.settings.layout.normed_inputs:
             hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
         length = self.settings.max_length if offsets is not None else hidden.shape[1]

@@ -124,20 +124,8 @@ def gguf_tensors(
 ) -> tuple[GgufTensors, tuple[str | None, dict[str, str]]]:
     """Return the tensors of a network's GGUF file, and the policies under which they are stored.
 
-    Parameters
-    ----------
-    path : Path
-    kind : str
-        The ``model_type`` in the ``config.json`` of the folder.
-    architecture, settings
-        The architecture and the settings of the network.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        The file is damaged, belongs to another network, or has a tensor that the network does not have.
+    `kind` is the ``model_type`` in ``config.json``. Raise OSError if the file cannot be read, and ValueError if it is
+    damaged, belongs to another network, or has a tensor that the network does not have.
     """
     if kind not in _KINDS:
         raise ValueError(

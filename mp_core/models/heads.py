@@ -22,37 +22,24 @@ __all__ = ["SCORED", "Classifier", "Head", "TokenNetwork", "function_of_scores",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The layers between a network and its scores, as ``transformers`` writes them.
+    """The layers between a network and its scores, as ``transformers`` writes them."""
 
-    Attributes
-    ----------
-    tensors : mapping of str to str
-        The path of a layer -> the start of its tensor names.
-    activation : str
-        The activation after the first product.
-    pooling : str
-        The name of the pooling before the head.
-    dense_bias, norm_bias, output_bias : bool
-        Whether the first product, the norm after it and the last product have a bias.
-    uses_token_logit : bool
-        Whether the score is the logit of ``true_token_id``, minus that of ``false_token_id`` if the configuration has
-        one.
-    before_padding : bool
-        Whether the score is computed from the last token that is not ``pad_token_id``, even if the text itself
-        contains that token.
-    entries : mapping of str to tuple of (str, mapping)
-        Attribute of this class -> (its entry in ``config.json``, value of the entry -> value of the attribute). The
-        first value is the default.
-    """
-
-    tensors: Mapping[str, str]
-    activation: str = "tanh"
-    pooling: str = "cls"
+    tensors: Mapping[str, str]  # The path of a layer -> the start of its tensor names.
+    activation: str = "tanh"  # The activation after the first product.
+    pooling: str = "cls"  # The name of the pooling before the head.
+    # `dense_bias`, `norm_bias`, `output_bias`: Whether the first product, the norm after it and the last product have a
+    # bias.
     dense_bias: bool = True
     norm_bias: bool = False
     output_bias: bool = True
+    # Whether the score is the logit of ``true_token_id``, minus that of ``false_token_id`` if the configuration has
+    # one.
     uses_token_logit: bool = False
+    # Whether the score is computed from the last token that is not ``pad_token_id``, even if the text itself contains
+    # that token.
     before_padding: bool = False
+    # Attribute of this class -> (its entry in ``config.json``, value of the entry -> value of the attribute). The first
+    # value is the default.
     entries: Mapping[str, tuple[str, Mapping[Any, Any]]] = field(default_factory=dict)
 
     @classmethod
@@ -153,7 +140,6 @@ class Scores(Part):
         self.labels = labels
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         head, width = self.head, self.settings.hidden_size
         self.inner = None
         if "head/dense" in head.tensors:
@@ -188,20 +174,9 @@ class _VocabularyRows(Slot):
 class TokenLogit(Part):
     """A head whose score is the logit of one token, or the difference of two, in float32 under every policy.
 
-    Parameters
-    ----------
-    settings : Settings
-    answers : tuple of int
-        The token, and optionally the token whose logit is subtracted.
-    tied : bool
-        Whether the matrix of the logits is the word embedding table.
-    **kwargs
-        Those of :class:`Layer`.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (1, width)
-        The row of the first token in the matrix of the logits, minus that of the second.
+    `answers` are the token and optionally the one whose logit is subtracted; `tied` says whether the matrix of the
+    logits is the word embedding table. `table`, shape (1, width), is the row of the first token minus that of the
+    second.
     """
 
     def __init__(self, settings: Settings, answers: tuple[int, ...], tied: bool, **kwargs: Any) -> None:
@@ -209,7 +184,6 @@ class TokenLogit(Part):
         self.answers, self.tied = answers, tied
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((1, self.settings.hidden_size), "zeros", autocast=False, name="table")
 
     def slots(self) -> list[Slot]:
@@ -225,19 +199,10 @@ class TokenLogit(Part):
 
 
 class Classifier(TextNetwork):
-    """A network with a head that scores texts or pairs of texts.
+    """A network with a head that scores texts or pairs of texts: one score for each entry of ``id2label`` in `config`.
 
-    Parameters
-    ----------
-    config : dict
-        The content of ``config.json``. The number of scores is the number of entries in ``id2label``.
-    types, **kwargs
-        Those of :class:`TextNetwork`. Paths of the head's layers: ``head/dense``, ``head/norm``, ``head/output``.
-
-    Attributes
-    ----------
-    labels : int
-        The number of scores.
+    The paths of the head's layers are ``head/dense``, ``head/norm`` and ``head/output``; the number of scores is
+    `labels`.
     """
 
     of_tokens: ClassVar[bool] = False
@@ -315,8 +280,7 @@ class Classifier(TextNetwork):
     ) -> Array:
         """Return the scores before any activation, shape (n, labels); the arguments are those of :class:`TextNetwork`.
 
-        For ragged texts, a score of the last token is that of the last token given: pass only the tokens that
-        :meth:`lengths` counts.
+        For ragged texts, a score of the last token is that of the last token given: pass only those of :meth:`lengths`.
         """
         if offsets is not None:
             hidden, longest = super().call(ids, places=places, offsets=offsets), self.settings.max_length
@@ -338,13 +302,7 @@ class Classifier(TextNetwork):
 
 
 class TokenNetwork(Classifier):
-    """A network with a head that scores each token.
-
-    Parameters
-    ----------
-    config, types, **kwargs
-        Those of :class:`Classifier`.
-    """
+    """A network with a head that scores each token."""
 
     of_tokens = True
 
@@ -374,13 +332,7 @@ def label_names(config: Mapping[str, Any], count: int, path: Any) -> tuple[str, 
 
 
 def function_of_scores(config: Mapping[str, Any], labels: int, path: Any) -> str:
-    """Return the name of the activation from scores to probabilities, or ``"linear"`` for a regression.
-
-    Raises
-    ------
-    ValueError
-        transformers has no such ``problem_type``.
-    """
+    """Return the activation from scores to probabilities, ``"linear"`` for a regression; check the ``problem_type``."""
     problem = config.get("problem_type")
     if not (problem is None or isinstance(problem, str)) or problem not in _PROBLEMS:
         raise unexpected(path, "problem_type", problem, choices(_PROBLEMS))

@@ -83,11 +83,6 @@ class M3Vectors:
         -------
         ndarray of float32, shape (n, m)
 
-        Raises
-        ------
-        ValueError
-            `weights` are not such numbers, or the vectors differ in length.
-
         Examples
         --------
         >>> one = M3Vectors(np.ones((1, 1), np.float32), SparseVectors.of(np.eye(1, 3, dtype=np.float32)),
@@ -170,25 +165,14 @@ class M3Encoder(TextEncoder):
 
         Parameters
         ----------
-        texts : str or iterable of str
-            As in :meth:`TextEncoder.encode`; a single str counts as a list of one text.
-        batch_size : int
-            How many texts of similar length the network computes at once. Results do not depend on it.
-        show_progress : bool
-            Whether to show a bar on stderr (needs tqdm).
-        prompt, prompt_name : str, optional
-            The prompt before each text, or its name. Default: `default_prompt_name`.
+        texts, batch_size, show_progress, prompt, prompt_name
+            Those of :meth:`TextEncoder.encode`; a single str counts as a list of one text.
 
         Returns
         -------
         M3Vectors
             In the order of `texts`. Dense vectors have the same bits as from :meth:`encode`; token vectors have length
             1. The weight of a token is the largest one over all its positions; special tokens have none.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`TextEncoder.encode`.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name)
         return self.encode_all_tokens(tokens, batch_size, show_progress)

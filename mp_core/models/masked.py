@@ -18,27 +18,16 @@ __all__ = ["MASKED", "MaskedModel"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Head:
-    """The layers between a network and its logits, as ``transformers`` writes them.
+    """The layers between a network and its logits, as ``transformers`` writes them."""
 
-    Attributes
-    ----------
-    dense, norm : str
-        The start of the tensor names of the first product and of the norm.
-    output : str
-        The same for the product to the vocabulary. If the file lacks its matrix, it is the word embedding table.
-    bias : str
-        The name of the bias of that product in files without ``{output}.bias``.
-    activation : str or None
-        The entry of ``config.json`` for the activation after the first product; None: always gelu.
-    switches : tuple of (str, str)
-        The entries of ``config.json`` for whether the first product and the norm have a bias; None: both have.
-    """
-
-    dense: str
+    dense: str  # `dense`, `norm`: The start of the tensor names of the first product and of the norm.
     norm: str
+    # The same for the product to the vocabulary. If the file lacks its matrix, it is the word embedding table.
     output: str
-    bias: str
+    bias: str  # The name of the bias of that product in files without ``{output}.bias``.
+    # The entry of ``config.json`` for the activation after the first product; None: always gelu.
     activation: str | None = None
+    # The entries of ``config.json`` for whether the first product and the norm have a bias; None: both have.
     switches: tuple[str, str] | None = None
 
 
@@ -83,7 +72,6 @@ class _Transform(Part):
         self._activation, self._biases = activation, biases
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         width = self.settings.hidden_size
         self.inner = self.dense("dense", width, width, self._activation, self._biases[0])
         self.norm = self.normalization("norm", self._biases[1])
@@ -96,15 +84,7 @@ class _Transform(Part):
 
 
 class MaskedModel(TextNetwork):
-    """A network with a masked language model head.
-
-    Parameters
-    ----------
-    config : dict
-        The content of ``config.json``.
-    **kwargs
-        Those of :class:`TextNetwork`. Paths of the head's layers: ``head/dense``, ``head/norm``, ``head/output``.
-    """
+    """A network with a masked language model head: the layers ``head/dense``, ``head/norm`` and ``head/output``."""
 
     def __init__(self, config: Mapping[str, Any], types: int = 1, **kwargs: Any) -> None:
         super().__init__(config, types, **kwargs)
@@ -141,20 +121,9 @@ class MaskedModel(TextNetwork):
         return {name: other for name, other in others.items() if name not in tensors}
 
     def pooled(self, ids: Array, offsets: Array, pooling: str, logs: int) -> Array:
-        """Return the weights of the vocabulary for ragged texts.
+        """Return the weights of the vocabulary for ragged texts, float32, shape (n, vocabulary).
 
-        Parameters
-        ----------
-        ids : ndarray of int32, shape (tokens,)
-        offsets : ndarray of int32, shape (n + 1,)
-            Text i is ``ids[offsets[i]:offsets[i + 1]]``.
-        pooling : {"max", "sum"}
-        logs : int
-            How many times ``log1p`` is applied to the logits; negative logits count as 0.
-
-        Returns
-        -------
-        ndarray of float32, shape (n, vocabulary)
+        `pooling` is "max" or "sum"; ``log1p`` is applied `logs` times to the logits, of which negative ones count as 0.
         """
         hidden = self.head(self.ragged(ids, offsets))
         out = np.zeros((len(offsets) - 1, self.settings.vocab_size), F32)
@@ -179,7 +148,6 @@ _TOKENS = 128
 
 
 def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:
-    """Return the name of the activation after the first product."""
     name = "gelu" if head.activation is None else config.get(head.activation, "gelu")
     if not isinstance(name, str) or name not in ACTIVATIONS:
         raise unexpected(path, str(head.activation), name, choices(ACTIVATIONS))
@@ -187,7 +155,6 @@ def _activation(head: _Head, config: Mapping[str, Any], path: Any) -> str:
 
 
 def _biases(head: _Head, config: Mapping[str, Any], path: Any) -> tuple[bool, bool]:
-    """Return whether the first product and the norm have a bias."""
     if head.switches is None:
         return True, True
     dense, norm = (config.get(entry, False) for entry in head.switches)

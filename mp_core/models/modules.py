@@ -82,7 +82,7 @@ _MODEL_ARGUMENTS = _harmless(
 _TOKENIZER_ARGUMENTS = _harmless(use_fast=ANY)
 _CONFIG_ARGUMENTS = _harmless(use_cache=ANY)
 TRANSFORMER: dict[str, Rule] = {
-    "max_seq_length": ANY,  # :func:`token_limit` checks it
+    "max_seq_length": ANY,  # `token_limit` checks it
     "do_lower_case": SWITCH,
     "transformer_task": only("feature-extraction"),
     "modality_config": _texts({"method": "forward", "method_output_name": "last_hidden_state"}),
@@ -158,62 +158,27 @@ _MODULE: dict[str, Rule] = {
 
 @dataclass(frozen=True, slots=True)
 class Modules:
-    """All settings of a folder: the network, and the steps before and after it.
+    """All settings of a folder: the network, and the steps before and after it."""
 
-    Attributes
-    ----------
-    network : Path
-        The folder of the network and its tokenizer.
-    config : dict
-        The network's ``config.json``.
-    settings : Settings
-        The settings in `config` that affect the computation.
-    poolings : tuple of str
-        Names in :data:`~mp_core.models.pooling.POOLINGS`.
-    include_prompt : bool
-        Whether the tokens of a prompt are pooled too.
-    steps : tuple of Step
-        The modules after the pooling.
-    max_length : int or None
-        The most tokens of a text, if a file limits them.
-    lower_case : bool
-        Whether texts are lowercased first.
-    prompts : mapping of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt.
-    truncate_dim : int or None
-        The number of dimensions of an embedding to keep.
-    max_active_dims : int or None
-        The most non-zero numbers of a sparse vector to keep.
-    similarity : str
-        The name of the similarity function of two embeddings.
-    special_tokens : bool
-        Whether the tokenizer adds special tokens to a text.
-    markers : tuple of str
-        Texts that older ColBERT folders put before a text, and that the tokenizer must treat as one special token.
-    layer_weights : tuple of float or None
-        The weights of the embeddings and of each block's outputs, if the output is their weighted sum.
-    router : Router or None
-        The routes of the folder, if it has some. The other attributes then describe one route.
-    """
-
-    network: Path
-    config: dict[str, Any]
-    settings: Settings
-    poolings: tuple[str, ...] = ()
-    include_prompt: bool = True
-    steps: tuple[Step, ...] = ()
-    max_length: int | None = None
-    lower_case: bool = False
-    prompts: Mapping[str, str] = field(default_factory=dict)
-    default_prompt_name: str | None = None
-    truncate_dim: int | None = None
-    max_active_dims: int | None = None
-    similarity: str = "cosine"
-    special_tokens: bool = True
+    network: Path  # The folder of the network and its tokenizer.
+    config: dict[str, Any]  # The network's ``config.json``.
+    settings: Settings  # The settings in `config` that affect the computation.
+    poolings: tuple[str, ...] = ()  # Names in `mp_core.models.pooling.POOLINGS`.
+    include_prompt: bool = True  # Whether the tokens of a prompt are pooled too.
+    steps: tuple[Step, ...] = ()  # The modules after the pooling.
+    max_length: int | None = None  # The most tokens of a text, if a file limits them.
+    lower_case: bool = False  # Whether texts are lowercased first.
+    prompts: Mapping[str, str] = field(default_factory=dict)  # Name -> prompt, a text that is put before each text.
+    default_prompt_name: str | None = None  # The name of the default prompt.
+    truncate_dim: int | None = None  # The number of dimensions of an embedding to keep.
+    max_active_dims: int | None = None  # The most non-zero numbers of a sparse vector to keep.
+    similarity: str = "cosine"  # The name of the similarity function of two embeddings.
+    special_tokens: bool = True  # Whether the tokenizer adds special tokens to a text.
+    # Texts that older ColBERT folders put before a text, and that the tokenizer must treat as one special token.
     markers: tuple[str, ...] = ()
+    # The weights of the embeddings and of each block's outputs, if the output is their weighted sum.
     layer_weights: tuple[float, ...] | None = None
+    # The routes of the folder, if it has some. The other attributes then describe one route.
     router: Router | None = None
 
 
@@ -263,7 +228,6 @@ def _read_static(folder: Path, route: str | None) -> Modules | None:
 
 
 def _read_transformer(folder: Path, route: str | None) -> Modules:
-    """Return the modules of a folder with a transformer."""
     network, layers, pooling, others = _module_folders(folder, route)
     found = read_pooled(network, pooling, others)
     return replace(
@@ -419,8 +383,7 @@ def kinds_of(folder: Path, route: str | None) -> list[str]:
 def _known(module: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Return an entry of ``modules.json``, with equivalent classes replaced by those of sentence-transformers.
 
-    These are PyLate's ``Dense``, and the class of jina-embeddings-v3, which extends ``Transformer`` by code in the
-    folder that mp_core does not run.
+    These are PyLate's ``Dense``, and the class of jina-embeddings-v3, whose code in the folder is not run.
     """
     if module.get("type") == "pylate.models.Dense.Dense":
         return {**module, "type": "sentence_transformers.models.Dense"}

@@ -20,7 +20,7 @@ from mp_core.arrays.quantization import quantize
 from mp_core.models.colbert import format_of, read_colbert
 from mp_core.models.folder import read_object
 from mp_core.models.modules import TRANSFORMER, Modules, modules_needed, read_network, read_prompts
-from mp_core.models.prompted import PromptedModel, TextError
+from mp_core.models.prompted import ATTRIBUTES, PromptedModel, TextError
 from mp_core.models.rules import Rule, check, only, read_known
 from mp_core.models.settings import choices, unexpected
 from mp_core.models.steps import KINDS_OF_STEPS, apply_steps, read_steps
@@ -29,6 +29,7 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.ops import pack
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["MultiVectorEncoder", "max_similarity"]
 
@@ -37,20 +38,11 @@ TASKS = ("query", "document")
 
 @dataclass(frozen=True, slots=True)
 class LateSettings:
-    """The settings for queries and documents in a multi-vector encoder's folder.
+    """The settings for queries and documents in a multi-vector encoder's folder."""
 
-    Attributes
-    ----------
-    skipped : mapping of str to frozenset of int
-        Task -> the tokens whose vectors are dropped.
-    kept : frozenset of int or None
-        If given, only vectors of these tokens are kept in documents.
-    expansion : tuple of (int, int, bool) or None
-        (length to which queries are padded, padding token, whether other tokens attend to the padding).
-    """
-
-    skipped: Mapping[str, frozenset[int]]
-    kept: frozenset[int] | None
+    skipped: Mapping[str, frozenset[int]]  # Task -> the tokens whose vectors are dropped.
+    kept: frozenset[int] | None  # If given, only vectors of these tokens are kept in documents.
+    # (length to which queries are padded, padding token, whether other tokens attend to the padding).
     expansion: tuple[int, int, bool] | None
 
 
@@ -69,13 +61,6 @@ def max_similarity(queries: Sequence[Any], documents: Sequence[Any], *, dtype: s
     -------
     ndarray of float32, shape (queries, documents)
         0 for a query without vectors, minus infinity for a document without any.
-
-    Raises
-    ------
-    TypeError
-        Vectors are not floats.
-    ValueError
-        `dtype` is not one of these, or the matrices do not have the same width.
 
     Examples
     --------
@@ -120,21 +105,11 @@ def _matrices(given: Sequence[Any], name: str) -> list[Array]:
     return found
 
 
+@documented(ATTRIBUTES)
 class MultiVectorEncoder(PromptedModel):
     """A multi-vector encoder: texts in, one vector for each token out. Create it by :meth:`from_folder`.
 
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    dim : int
-        The length of a vector.
-    max_length : int
-        The most tokens of a text, special tokens included. :meth:`encode_multi` truncates longer texts.
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text. ``"query"`` and ``"document"`` belong to the tasks.
-    tensor_names, kernel_names : dict of str to str
-        As in :class:`TextEncoder`.
+    Of its `prompts`, ``"query"`` and ``"document"`` belong to the tasks.
 
     Examples
     --------
@@ -168,11 +143,6 @@ class MultiVectorEncoder(PromptedModel):
             ColBERT.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`.
-
-        Raises
-        ------
-        OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, *_read(folder), policy)
@@ -203,11 +173,6 @@ class MultiVectorEncoder(PromptedModel):
         -------
         list of ndarray of float32, shapes (tokens, dim)
             In the order of `texts`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.encode`; or `task` is unknown.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_multi_tokens(tokens, batch_size, show_progress, task=task)
@@ -251,13 +216,8 @@ class MultiVectorEncoder(PromptedModel):
     ) -> list[Array]:
         """Return the token vectors of tokenized texts: :meth:`encode_multi` after :meth:`tokenize`.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, show_progress, task
-            Those of :meth:`encode_multi`.
-        on_batch : callable, optional
-            Called after each batch with its number of texts.
+        `on_batch` is called after each batch with its number of texts; the other arguments are those of
+        :meth:`encode_multi`.
         """
         return self.each(partial(self._vectors, task=task), tokens, batch_size, show_progress, on_batch)
 
@@ -360,7 +320,6 @@ def _late(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) ->
 
 
 def _expansion(modules: Modules, options: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, int, bool]:
-    """Return :attr:`LateSettings.expansion`."""
     word = options.get("token") or tokenizer.special("mask_token") or tokenizer.special("eos_token")
     index = None if word is None else tokenizer.index_of(word)
     if index is None:

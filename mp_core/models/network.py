@@ -44,13 +44,6 @@ class TextNetwork(Layer):
         Those of :class:`~mp_core.layers.Layer`. The keys of a policy map are paths such as ``embeddings/word``,
         ``encoder/layer_0/attention/query`` and ``encoder/layer_0/output``, without the name of the model.
 
-    Raises
-    ------
-    ValueError
-        `config` has a setting that mp_core does not support, or `types` is not a positive integer.
-    TypeError
-        `config` is not a mapping.
-
     Examples
     --------
     >>> model = TextNetwork({"model_type": "bert", "vocab_size": 9, "hidden_size": 4, "num_hidden_layers": 1,
@@ -137,13 +130,6 @@ class TextNetwork(Layer):
         -------
         ndarray, shape (n, length, hidden_size), or (tokens, hidden_size) for ragged texts
             The vectors of all positions, including padding, in the output dtype of the last layer.
-
-        Raises
-        ------
-        TypeError
-            `ids` or `types` are not integers, or `mask` is neither bool nor integers.
-        ValueError
-            A shape is wrong, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         if offsets is not None:
             with awake():
@@ -179,11 +165,7 @@ class TextNetwork(Layer):
     def ragged(self, ids: Array, offsets: Array) -> Array:
         """Return the vectors of the tokens of ragged texts, shape (tokens, hidden_size).
 
-        Parameters
-        ----------
-        ids : ndarray of int32, shape (tokens,)
-        offsets : ndarray of int32, shape (n + 1,)
-            Text i is ``ids[offsets[i]:offsets[i + 1]]``.
+        Text i is ``ids[offsets[i]:offsets[i + 1]]``; both arrays are int32.
         """
         ids = self.checked(ids)
         vectors: Array = self(ids, places=self.embeddings.places(ids, offsets), offsets=offsets)
@@ -194,7 +176,6 @@ class TextNetwork(Layer):
         return _within(ids, "ids", self.settings.vocab_size)
 
     def _change_policy(self, policy: DTypePolicy) -> None:
-        """Set the policy of all layers."""
         layers = [layer for layer in self.flatten() if isinstance(layer, Layer)]
         if any(layer.quantized for layer in layers):
             raise already_quantized(self, f"dtype_policy={policy.name}")

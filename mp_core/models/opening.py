@@ -21,13 +21,7 @@ _SCORERS = "Classification", "ForCausalLM"
 
 
 def class_of(folder: Path) -> EncoderClass:
-    """Return the class whose ``from_folder`` opens a folder; :class:`Reranker` also for classifiers.
-
-    Raises
-    ------
-    OSError, ValueError
-        A file is missing or damaged.
-    """
+    """Return the class whose ``from_folder`` opens a folder; :class:`Reranker` also for classifiers."""
     if format_of(folder) is not None:
         return MultiVectorEncoder
     router = router_in(folder)

@@ -11,16 +11,10 @@ __all__ = ["LONGEST", "POOLINGS", "SHORTEST", "pool", "unit"]
 
 
 def pool(names: Sequence[str], hidden: Array, mask: Array, kept: Array) -> Array:
-    """Return the pooled vectors of texts in float32; the results of several poolings are concatenated.
+    """Return the pooled vectors of texts in float32; the results of the poolings `names` are concatenated.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Some of :data:`POOLINGS`.
-    hidden : ndarray, shape (n, length, width)
-        The vectors of the tokens.
-    mask, kept : ndarray of bool, shape (n, length)
-        The tokens, and the tokens to pool; each row needs at least one.
+    `hidden` has the shape (n, length, width); each row of `mask` and `kept`, the tokens to pool, needs at least one
+    True.
     """
     places = np.arange(1, mask.shape[1] + 1) - mask.argmax(axis=1)[:, np.newaxis]
     pooled = [POOLINGS[name](hidden, kept, places) for name in names]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["CODES", "PRECISIONS", "UNIT_RANGES", "unit_codes", "with_precision"]
 
@@ -15,27 +16,13 @@ PRECISIONS = ("float32", *CODES, "binary", "ubinary")
 """All precisions. The last two pack eight bits ``x > 0`` into a byte; ``"binary"`` subtracts 128 from each byte."""
 
 
+@shown('{}(np.array([[0.5, -1, 1, 0]], np.float32), "ubinary").tolist()', "[[160]]")
 def with_precision(embeddings: Array, precision: str, ranges: Any = None) -> Array:
-    """Return embeddings in a precision.
+    """Return float32 embeddings, shape (n, dim), in one of `PRECISIONS`.
 
-    Parameters
-    ----------
-    embeddings : ndarray of float32, shape (n, dim)
-    precision : str
-        One of `PRECISIONS`.
-    ranges : array of float32, shape (2, dim) or (2, 1), optional
-        For int8 and uint8: the numbers with the smallest and the largest code. Default: the minimum and the maximum of
-        the embeddings in each dimension.
-
-    Raises
-    ------
-    ValueError
-        `ranges` is needed for a single embedding, which has no range.
-
-    Examples
-    --------
-    >>> with_precision(np.array([[0.5, -1, 1, 0]], np.float32), "ubinary").tolist()
-    [[160]]
+    For int8 and uint8, `ranges` of shape (2, dim) or (2, 1) hold the numbers with the smallest and the largest code.
+    They default to the minimum and the maximum of the embeddings in each dimension, which a single embedding does not
+    have.
     """
     if precision == "float32":
         return embeddings
@@ -57,12 +44,7 @@ UNIT_RANGES = np.array([[-128.5 / 127], [126.5 / 127]], np.float32)
 """The ranges for which a code of int8 is ``round(127 * x)`` for x from -1 to 1; uint8 adds 128."""
 
 
+@shown('{}(np.array([[0.6, -0.8, 0]], np.float32), "int8").tolist()', "[[76, -102, 0]]")
 def unit_codes(embeddings: Array, precision: str) -> Array:
-    """Return embeddings of length 1 in a precision, with `UNIT_RANGES`: no embedding affects the codes of another.
-
-    Examples
-    --------
-    >>> unit_codes(np.array([[0.6, -0.8, 0]], np.float32), "int8").tolist()
-    [[76, -102, 0]]
-    """
+    """Return embeddings of length 1 in a precision, with `UNIT_RANGES`: no embedding affects the codes of another."""
     return with_precision(embeddings, precision, UNIT_RANGES)

@@ -10,7 +10,26 @@ from mp_core.models.texts import Text, TextModel, Tokens, encodable, list_of_tex
 from mp_core.models.tokenizer import Tokenizer
 from mp_core.policies.dtype_policies import DTypePolicy
 
-__all__ = ["PromptedModel", "TextError"]
+__all__ = ["ATTRIBUTES", "PromptedModel", "TextError"]
+
+ATTRIBUTES = """
+    Attributes
+    ----------
+    model : TextNetwork
+    dim : int
+        The length of a vector.
+    max_length : int
+        The most tokens of a text, special tokens included. Longer texts are truncated.
+    prompts : dict of str to str
+        Name -> prompt, a text that is put before each text.
+    default_prompt_name : str or None
+        The name of the default prompt.
+    tensor_names : dict of str to str
+        The path of each layer with weights -> the start of its tensor names in the checkpoint.
+    kernel_names : dict of str to str
+        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+"""
+"""The docstring section of the attributes that all encoders have."""
 
 
 class TextError(ValueError):
@@ -31,22 +50,7 @@ class TextError(ValueError):
 
 
 class PromptedModel(TextModel):
-    """A network with its tokenizer and prompts.
-
-    Parameters
-    ----------
-    folder, modules, policy
-        Those of :class:`TextModel`.
-
-    Attributes
-    ----------
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt.
-    dim : int
-        The length of a vector; subclasses set it.
-    """
+    """A network with its tokenizer and prompts, and vectors of the length `dim`, which subclasses set."""
 
     dim: int
 
@@ -81,11 +85,6 @@ class PromptedModel(TextModel):
         -------
         Tokens
             Its attribute `cut` lists the truncated texts.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As the method that encodes texts.
         """
         return self._tokens(texts, self._prompt(prompt, prompt_name), self._tokenizer, from_start)
 
@@ -98,15 +97,7 @@ class PromptedModel(TextModel):
         prompt: str | None = None,
         prompt_name: str | None = None,
     ) -> list[list[Piece]]:
-        """Return all tokens of each prompt and text, with their positions.
-
-        Parameters
-        ----------
-        texts, special, most
-            Those of :meth:`TextModel.pieces`.
-        prompt, prompt_name
-            Those of the method that encodes texts.
-        """
+        """Return all tokens of each prompt and text, with their positions: see :meth:`TextModel.pieces`."""
         prefix = self._prompt(prompt, prompt_name)
         return super().pieces([prefix + text for text in list_of_texts(texts, "texts")], special=special, most=most)
 
@@ -139,7 +130,6 @@ class PromptedModel(TextModel):
         return () if self._modules.router is None else self._modules.router.tasks
 
     def _prompt(self, prompt: str | None, name: str | None) -> str:
-        """Return the prompt before each text."""
         if prompt is not None:
             if name is not None:
                 raise ValueError(f"`prompt` and `prompt_name` exclude each other; received {prompt!r} and {name!r}")

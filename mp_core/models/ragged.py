@@ -57,16 +57,9 @@ class _Scored(Layer):
 
 
 class RaggedTexts:
-    """Computes a row of numbers for each text by a plan.
+    """Computes a row of `width` numbers for each text by a plan of `layer`; each text has at least `shortest` tokens.
 
-    Parameters
-    ----------
-    model : TextNetwork
-    layer : Layer
-        ``(ids, places, offsets)`` -> float32 of shape (texts, width).
-    width : int
-    shortest : int
-        The fewest tokens of a text.
+    The layer maps ``(ids, places, offsets)`` to float32 of shape (texts, width).
     """
 
     def __init__(self, model: TextNetwork, layer: Layer, width: int, shortest: int = 1) -> None:
@@ -75,22 +68,10 @@ class RaggedTexts:
         self.plan = ForwardPlan(layer, example, {}, sizes, others)
 
     def __call__(self, ids: Array, lengths: Sequence[int], types: Array | None = None) -> Array:
-        """Return a row for each text, float32, shape (texts, width).
+        """Return a row for each text, float32, shape (texts, width); `ids` are the concatenated tokens of all texts.
 
-        Parameters
-        ----------
-        ids : ndarray of int, shape (tokens,)
-            The concatenated tokens of all texts.
-        lengths : sequence of int
-            The number of tokens of each text: from `shortest` to the network's maximum.
-        types : ndarray of int, shape (tokens,), optional
-            The type of each token. Default: 0.
-
-        Raises
-        ------
-        ValueError
-            A length is out of range, the lengths do not sum up to ``len(ids)``, there are 2^31 tokens or more, or a
-            token is outside the vocabulary.
+        Raise ValueError if a length is below `shortest` or above the network's maximum, the lengths do not sum up to
+        ``len(ids)``, there are 2^31 tokens or more, or a token is outside the vocabulary.
         """
         out = np.empty((len(lengths), self._width), np.float32)
         if not len(lengths):

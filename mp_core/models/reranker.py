@@ -128,11 +128,6 @@ class Reranker(TextModel):
             minus that of the false one. Default for a causal language model: the template for its ``model_type``. A
             chat template in the folder is a program, which is not run; it must contain the words of the default. A
             template also applies to a decoder with a classification head.
-
-        Raises
-        ------
-        OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`; or the template is unknown.
         """
         folder = path_of(path, "path")
         return cls(folder, *read_cross(folder), policy, template)
@@ -169,14 +164,6 @@ class Reranker(TextModel):
         -------
         ndarray of float32, shape (n,), or (n, labels) for a model of several labels
             In the order of `pairs`.
-
-        Raises
-        ------
-        TypeError
-            `pairs` has no defined order, such as a dict or a table; a pair is not a sequence; or a text is not a str.
-        ValueError
-            `batch_size` is not a positive integer; a pair does not have two texts, has no token, or has a character
-            that UTF-8 cannot encode; or `activation` is unknown.
         """
         how = self._checked_arguments(batch_size, activation)
         tokens = self._pairs(_list_of_pairs(pairs))
@@ -200,11 +187,8 @@ class Reranker(TextModel):
 
         Raises
         ------
-        TypeError
-            An input is neither a str nor a pair of str.
         ValueError
-            An input has no token, or a character that UTF-8 cannot encode; or `from_start` is true for a model with a
-            template.
+            An input has no token, or a character that UTF-8 cannot encode; or `from_start` is true with a template.
         """
         given = list(in_order(inputs, "inputs", "an iterable of str or of pairs of str"))
         single = [position for position, each in enumerate(given) if is_one(each)]
@@ -220,30 +204,15 @@ class Reranker(TextModel):
     def predict_tokens(
         self, tokens: Tokens, batch_size: int = 32, *, activation: str | Callable[[Array], Array] | None = None
     ) -> Array:
-        """Score tokenized pairs or texts: :meth:`predict` after :meth:`tokenize`.
+        """Score tokenized pairs or texts: :meth:`predict` after :meth:`tokenize`, with the same bits.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, activation
-            Those of :meth:`predict`.
-
-        Returns
-        -------
-        ndarray of float32, shape (n,), or (n, labels) for a model of several labels
-            The same bits as from :meth:`predict`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`predict`.
+        `batch_size` and `activation` are those of :meth:`predict`.
         """
         return self._predictions(tokens, *self._checked_arguments(batch_size, activation), False)
 
     def _checked_arguments(
         self, batch_size: int, activation: str | Callable[[Array], Array] | None
     ) -> tuple[int, Callable[[Array], Array]]:
-        """Return the checked batch size, and the activation function."""
         size = positive_integer(batch_size, "batch_size")
         return size, activations.get(self.activation if activation is None else activation)
 
@@ -331,17 +300,6 @@ class Reranker(TextModel):
         chunk, cluster, shuffle, seed, validation_data, callbacks, verbose
             As there.
 
-        Returns
-        -------
-        History
-
-        Raises
-        ------
-        OSError
-            A file is missing or unreadable.
-        TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.fit`. Weights have not changed.
-
         Examples
         --------
         >>> reranker = Reranker.from_folder("ms-marco-MiniLM-L6-v2")  # doctest: +SKIP
@@ -377,11 +335,8 @@ class Reranker(TextModel):
 
         Raises
         ------
-        TypeError
-            The query or a document is not a str, or `documents` have no defined order.
         ValueError
-            The model has several labels; `top_k` is not a positive integer; or a text has a character that UTF-8 cannot
-            encode.
+            The model has several labels.
         """
         if self.model.labels != 1:
             raise ValueError(f"`rank` needs a model of one label; this one has {self.model.labels}")
@@ -394,12 +349,7 @@ class Reranker(TextModel):
 def ranked(scores: Array, activation: Callable[[Array], Array]) -> list[tuple[int, float]]:
     """Return (index, activated score) of each score, highest first; equal scores keep their order.
 
-    Parameters
-    ----------
-    scores : ndarray of float32, shape (n,)
-        The scores before the activation.
-    activation : callable
-        A monotonic function; different scores may become equal.
+    They are ranked before the monotonic activation, after which different scores may be equal.
     """
     shown = activation(scores)
     return [(int(index), float(shown[index])) for index in np.argsort(-scores, kind="stable")]

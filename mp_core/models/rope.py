@@ -37,49 +37,23 @@ _FACTORS = "short_factor", "long_factor"
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """The rotary positions of one block.
+    """The rotary positions of one block."""
 
-    Attributes
-    ----------
-    theta : float
-        The base: the larger it is, the slower the rotation.
-    scaling : str
-        The type of scaling, which reduces angles for texts longer than in training. ``"dynamic"`` changes nothing for
-        texts of up to ``max_position_embeddings`` tokens, and mp_core takes no longer ones.
-    numbers : tuple of (str, float)
-        The parameters of the scaling.
-    factors : tuple of float
-        The divisor of each angle, if ``config.json`` lists them.
-    few : int
-        The longest text, in tokens, to which these angles apply; 0: they apply to all texts.
-    long : Rope or None
-        The rotary positions of texts of more than `few` tokens.
-    """
-
-    theta: float
+    theta: float  # The base: the larger it is, the slower the rotation.
+    # The type of scaling, which reduces angles for texts longer than in training. ``"dynamic"`` changes nothing for
+    # texts of up to ``max_position_embeddings`` tokens, and mp_core takes no longer ones.
     scaling: str = "default"
-    numbers: tuple[tuple[str, float], ...] = ()
-    factors: tuple[float, ...] = ()
-    few: int = 0
-    long: "Rope | None" = None
+    numbers: tuple[tuple[str, float], ...] = ()  # The parameters of the scaling.
+    factors: tuple[float, ...] = ()  # The divisor of each angle, if ``config.json`` lists them.
+    few: int = 0  # The longest text, in tokens, to which these angles apply; 0: they apply to all texts.
+    long: "Rope | None" = None  # The rotary positions of texts of more than `few` tokens.
 
     @classmethod
     def of(cls, entries: Mapping[str, Any], theta: Any, path: Any, where: str) -> "Rope":
         """Return the rotary positions that an object of ``config.json`` describes.
 
-        Parameters
-        ----------
-        entries : mapping
-            Its entries: ``rope_type`` (``type`` in older files), ``rope_theta`` and the parameters of the type.
-        theta : object
-            The theta, if the object has none.
-        path, where
-            The file, and the name of the object, for messages.
-
-        Raises
-        ------
-        ValueError
-            An entry is unknown or missing, or has a value that mp_core does not support.
+        Its entries are ``rope_type`` (``type`` in older files), ``rope_theta``, by default `theta`, and the parameters
+        of the type. Errors name the file `path` and the object `where`.
         """
         entries = {"rope_type" if name == "type" else name: value for name, value in entries.items()}
         scaling, theta = entries.pop("rope_type", "default"), entries.pop("rope_theta", theta)
@@ -105,17 +79,11 @@ class Rope:
         """Return the rotary positions of an object of the type ``"longrope"`` [1]_.
 
         The length of each text decides which of the two lists applies. In transformers the longest text of a batch
-        decides, so its vectors agree with these if each text is computed alone.
+        decides, so its vectors agree with these if each text is computed alone. `sizes`: head size,
+        ``max_position_embeddings``.
 
         .. [1] Y. Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens", ICML 2024,
            arXiv:2402.13753.
-
-        Parameters
-        ----------
-        entries, theta, path, where
-            Those of :meth:`of`.
-        sizes : tuple of int
-            The head size, and ``max_position_embeddings``.
         """
         size, most = sizes
         base = cls.of({name: value for name, value in entries.items() if name not in _FACTORS}, theta, path, where)
@@ -149,8 +117,7 @@ def _factors(entries: Mapping[str, Any], name: str, path: Any, where: str, size:
 def angles(rope: Rope, size: int, length: int) -> Array:
     """Return for `length` positions the cosines, then the sines of all angles, float32, shape (length, size).
 
-    If `rope` has other angles for longer texts, the first ``few`` rows are for shorter texts, and `length` rows for
-    longer texts follow.
+    With `few`, that many rows for shorter texts come first, then `length` rows for longer ones.
     """
     if rope.long is not None:
         table: Array = np.concatenate(

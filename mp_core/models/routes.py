@@ -19,23 +19,12 @@ ROUTERS = "Router", "Asym"
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """The routes of a folder.
+    """The routes of a folder."""
 
-    Attributes
-    ----------
-    path : Path
-        The file with the routes, for error messages.
-    routes : mapping of str to tuple of (str, Path)
-        Name of a route -> (class, folder) of each of its modules.
-    default : str or None
-        The route if no task is given.
-    mappings : mapping of (str or None, str or None) to str
-        (task, kind of input) -> route. None matches any task or kind.
-    """
-
-    path: Path
-    routes: Mapping[str, tuple[tuple[str, Path], ...]]
-    default: str | None
+    path: Path  # The file with the routes, for error messages.
+    routes: Mapping[str, tuple[tuple[str, Path], ...]]  # Name of a route -> (class, folder) of each of its modules.
+    default: str | None  # The route if no task is given.
+    # (task, kind of input) -> route. None matches any task or kind.
     mappings: Mapping[tuple[str | None, str | None], str]
 
     @property
@@ -44,13 +33,7 @@ class Router:
         return tuple(dict.fromkeys([*self.routes, *(task for task, _ in self.mappings if task is not None)]))
 
     def route_of(self, task: str | None) -> str:
-        """Return the name of the route for texts of a task. Entries are tried in the order of sentence-transformers.
-
-        Raises
-        ------
-        ValueError
-            No route matches the task.
-        """
+        """Return the name of the route for texts of a task; entries are tried in the order of sentence-transformers."""
         for key in ((task, "text"), (task, None), (None, "text"), (None, None)):
             if key in self.mappings:
                 return self.mappings[key]
@@ -85,15 +68,7 @@ _PAIR = re.compile(r"\((None|'[^']*'), (None|'[^']*'|\([^()]*\))\)")
 
 
 def read_router(folder: Path) -> Router:
-    """Read the routes in a folder.
-
-    Raises
-    ------
-    OSError
-        A file is missing or unreadable.
-    ValueError
-        The file's content is not as expected.
-    """
+    """Read the routes in a folder; raise OSError or ValueError if a file is missing or not as expected."""
     path = folder / "router_config.json"
     path = path if is_present(path) else folder / "config.json"
     content = read_object(path)

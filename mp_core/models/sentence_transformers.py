@@ -57,13 +57,7 @@ def check_options(options: Options) -> None:
 
 
 def also_named(argument: str) -> Callable[[F], F]:
-    """Let callers pass the first argument of a method under its names in sentence-transformers too.
-
-    Parameters
-    ----------
-    argument : str
-        Its name in mp_core. In sentence-transformers it is ``inputs``, before version 6 ``sentences``.
-    """
+    """Let callers pass `argument`, the first of a method, under its names in sentence-transformers too."""
 
     def decorated(method: F) -> F:
         @wraps(method)
@@ -138,13 +132,7 @@ class _Card:
 
 
 class SentenceTransformerNames:
-    """The methods and attributes of ``SentenceTransformer`` that the library's evaluators and utilities use.
-
-    Attributes
-    ----------
-    device : str
-        ``"cpu"``.
-    """
+    """The methods and attributes of ``SentenceTransformer`` that the library's evaluators and utilities use."""
 
     device: ClassVar[str] = "cpu"
     model_card_data: ClassVar[_Card] = _Card()
@@ -207,11 +195,6 @@ class SentenceTransformerNames:
         ndarray of float32, shape (n, m)
             A tensor if `embeddings1` is one. (The library always returns a tensor.)
 
-        Raises
-        ------
-        ValueError
-            The vectors differ in length.
-
         Examples
         --------
         >>> names = SentenceTransformerNames()
@@ -224,22 +207,12 @@ class SentenceTransformerNames:
         return _like(embeddings1, _MATRICES[self._similarity](a, b))
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Any:
-        """Return the similarity of ``embeddings1[i]`` and ``embeddings2[i]`` for each i.
+        """Return the similarity of ``embeddings1[i]`` and ``embeddings2[i]`` for each i, float32 of shape (n,).
 
         Parameters
         ----------
         embeddings1, embeddings2 : arrays or tensors of torch, shape (n, dim), or (dim,) for one
-            They are compared in float32.
-
-        Returns
-        -------
-        ndarray of float32, shape (n,)
-            A tensor if `embeddings1` is one.
-
-        Raises
-        ------
-        ValueError
-            The shapes differ.
+            As in :meth:`similarity`.
         """
         a, b = _rows(embeddings1, "embeddings1"), _rows(embeddings2, "embeddings2")
         if a.shape != b.shape:

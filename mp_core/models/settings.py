@@ -48,19 +48,7 @@ KINDS: dict[Any, Rule] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a network, under the same names for all architectures.
-
-    Attributes
-    ----------
-    type_vocab_size : int
-        The number of token types with embeddings; 0 if there are none.
-    padding_idx : int or None
-        If given, positions start at ``padding_idx + 1`` and count only tokens other than ``padding_idx``.
-    hidden_act : str
-        The name of the activation in mp_core.
-    position_buckets : int
-        The number of buckets of distances with a bias in attention; 0 if there are none.
-    """
+    """The settings of a network, under the same names for all architectures."""
 
     vocab_size: int
     hidden_size: int
@@ -68,11 +56,12 @@ class Settings:
     num_attention_heads: int
     intermediate_size: int
     max_position_embeddings: int
-    hidden_act: str
+    hidden_act: str  # The name of the activation in mp_core.
     layer_norm_eps: float
-    type_vocab_size: int
+    type_vocab_size: int  # The number of token types with embeddings; 0 if there are none.
+    # If given, positions start at ``padding_idx + 1`` and count only tokens other than ``padding_idx``.
     padding_idx: int | None
-    position_buckets: int
+    position_buckets: int  # The number of buckets of distances with a bias in attention; 0 if there are none.
 
     @property
     def head_size(self) -> int:

@@ -25,23 +25,12 @@ Tensor = Array | QuantizedArray
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor in files, and the variable with its numbers.
+    """A tensor in files, and the variable with its numbers."""
 
-    Attributes
-    ----------
-    path : str
-        The path of the layer. The architecture knows the start of its tensor names.
-    part : str
-        The end of the tensor's name, such as ``"weight"`` or ``"bias"``.
-    variable : AutoCastVariable
-    rows : int or None
-        The number of rows of the tensor, if the variable may have only the first ones.
-    """
-
-    path: str
-    part: str
+    path: str  # The path of the layer. The architecture knows the start of its tensor names.
+    part: str  # The end of the tensor's name, such as ``"weight"`` or ``"bias"``.
     variable: AutoCastVariable
-    rows: int | None = None
+    rows: int | None = None  # The number of rows of the tensor, if the variable may have only the first ones.
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,17 +52,7 @@ class Slot:
 
 
 class Matrix:
-    """The slot of a layer's matrix or embedding table: floats, or codes of the scheme of the layer's policy.
-
-    Parameters
-    ----------
-    layer : MatrixLayer
-
-    Attributes
-    ----------
-    path, part, shape
-        Those of :class:`Slot`.
-    """
+    """The slot of a layer's matrix or embedding table: floats, or codes of the scheme of the layer's policy."""
 
     part = "weight"
 

@@ -30,7 +30,7 @@ from mp_core.models.modules import (
     router_in,
 )
 from mp_core.models.network import TextNetwork
-from mp_core.models.prompted import PromptedModel
+from mp_core.models.prompted import ATTRIBUTES, PromptedModel
 from mp_core.models.rules import only
 from mp_core.models.settings import unexpected
 from mp_core.models.sparse_ends import AutoEncoder, Splade, TokenWeights, static_weights
@@ -38,6 +38,7 @@ from mp_core.models.steps import KINDS_OF_STEPS, apply_steps
 from mp_core.models.texts import Text, Tokens, as_ragged, list_of_texts
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import path_of, positive_integer
+from mp_core.utilities.docstrings import documented
 from mp_core.utilities.system import is_present
 
 __all__ = ["SparseEncoder", "SparseVectors"]
@@ -119,13 +120,7 @@ class SparseVectors:
         return out
 
     def similarity(self, other: "SparseVectors") -> Array:
-        """Return the scalar products of all pairs of vectors, float32 of shape (n, m).
-
-        Raises
-        ------
-        ValueError
-            The vectors differ in length.
-        """
+        """Return the scalar products of all pairs of vectors, float32 of shape (n, m)."""
         if self.dim != other.dim:
             raise ValueError(f"`other` must have vectors of {self.dim} numbers; received {other.dim}")
         used = np.unique(self.indices)
@@ -139,23 +134,9 @@ class SparseVectors:
         return products
 
 
+@documented(ATTRIBUTES)
 class SparseEncoder(PromptedModel):
-    """A sparse encoder: texts in, weights of tokens out. Create it by :meth:`from_folder`.
-
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    dim : int
-        The length of a vector: the size of the vocabulary.
-    max_length : int
-        The most tokens of a text, special tokens included. :meth:`encode_sparse` truncates longer texts.
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt of :meth:`encode_sparse`.
-    tensor_names, kernel_names : dict of str to str
-        As in :class:`TextEncoder`.
+    """A sparse encoder: texts in, weights of the vocabulary's tokens out. Create it by :meth:`from_folder`.
 
     Examples
     --------
@@ -197,11 +178,6 @@ class SparseEncoder(PromptedModel):
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`. The paths of the head's layers are ``head/dense``,
             ``head/norm`` and ``head/output``. Static weights are float32 under every policy.
-
-        Raises
-        ------
-        OSError, ValueError, ImportError
-            As :meth:`mp_core.models.TextEncoder.from_folder`.
         """
         folder = path_of(path, "path")
         return cls(folder, _read(folder), policy)
@@ -236,12 +212,6 @@ class SparseEncoder(PromptedModel):
         -------
         SparseVectors
             In the order of `texts`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`mp_core.models.TextEncoder.encode`; or `max_active_dims` is not a positive integer, or no route
-            matches `task`.
         """
         tokens = self.tokenize(texts, prompt=prompt, prompt_name=prompt_name, task=task)
         return self.encode_sparse_tokens(tokens, batch_size, show_progress, max_active_dims=max_active_dims, task=task)
@@ -286,13 +256,8 @@ class SparseEncoder(PromptedModel):
     ) -> SparseVectors:
         """Return the sparse vectors of tokenized texts: :meth:`encode_sparse` after :meth:`tokenize`.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, show_progress, max_active_dims, task
-            Those of :meth:`encode_sparse`.
-        on_batch : callable, optional
-            Called after each batch with its number of texts.
+        `on_batch` is called after each batch with its number of texts; the other arguments are those of
+        :meth:`encode_sparse`.
         """
         most = self._modules.max_active_dims
         if max_active_dims is not None:
@@ -359,7 +324,6 @@ class _Parts:
 
 
 def _read(folder: Path) -> _Parts:
-    """Read the settings of a folder."""
     prompts, router = read_prompts(folder / "config_sentence_transformers.json", "SparseEncoder"), router_in(folder)
     weights: dict[str, Modules] = {}
     networks: list[str | None] = []

@@ -45,18 +45,10 @@ _STATIC: dict[str, Rule] = {"frozen": SWITCH, "path": only(None)}
 
 @dataclass(frozen=True, slots=True)
 class Splade:
-    """The module ``SpladePooling``: from the logits of a text's tokens to one weight per vocabulary token.
+    """The module ``SpladePooling``: from the logits of a text's tokens to one weight per vocabulary token."""
 
-    Attributes
-    ----------
-    pooling : str
-        ``"max"`` or ``"sum"``.
-    logs : int
-        How many times ``log1p`` is applied.
-    """
-
-    pooling: str
-    logs: int
+    pooling: str  # ``"max"`` or ``"sum"``.
+    logs: int  # How many times ``log1p`` is applied.
 
     @classmethod
     def read(cls, folder: Path) -> "Splade":
@@ -72,22 +64,15 @@ class AutoEncoder:
     """The module ``SparseAutoEncoder`` [1]_: the largest of ``relu((x - before) @ matrix + after)``.
 
     .. [1] T. Wen et al., "Beyond Matryoshka: Revisiting Sparse Coding for Adaptive Representation", arXiv:2503.01776.
-
-    Attributes
-    ----------
-    matrix : PackedMatrix, shape (width, dim)
-    before, after : ndarray of float32, shapes (width,) and (dim,)
-        The bias that is subtracted before the product, and the bias that is added after it.
-    most : int
-        The default number of largest numbers to keep.
-    normalize : bool
-        Whether the mean of a vector is subtracted first, and the vector divided by its standard deviation.
     """
 
-    matrix: PackedMatrix
+    matrix: PackedMatrix  # shape (width, dim)
+    # `before`, `after`: shapes (width,) and (dim,): The bias that is subtracted before the product, and the bias that
+    # is added after it.
     before: Array
     after: Array
-    most: int
+    most: int  # The default number of largest numbers to keep.
+    # Whether the mean of a vector is subtracted first, and the vector divided by its standard deviation.
     normalize: bool
 
     @classmethod
@@ -132,18 +117,10 @@ def static_weights(folder: Path, prompts: Mapping[str, Any]) -> Modules:
 
 @dataclass(frozen=True, slots=True)
 class TokenWeights:
-    """Static sparse vectors: each token has a fixed weight, which is the same in all texts.
+    """Static sparse vectors: each token has a fixed weight, which is the same in all texts."""
 
-    Attributes
-    ----------
-    model : TextNetwork
-        A network of static weights.
-    tokenizer : Tokenizer
-        A tokenizer that adds no special tokens.
-    """
-
-    model: TextNetwork
-    tokenizer: Tokenizer
+    model: TextNetwork  # A network of static weights.
+    tokenizer: Tokenizer  # A tokenizer that adds no special tokens.
 
     @classmethod
     def read(cls, modules: Modules) -> "TokenWeights":

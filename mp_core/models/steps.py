@@ -46,43 +46,21 @@ _ACTIVATIONS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One module after the pooling.
+    """One module after the pooling."""
 
-    Attributes
-    ----------
-    kind : str
-        The name of its class.
-    run : callable
-        A function of the vectors of texts, float32 of shape (n, width). It can be pickled, since encoders can.
-    width : int
-        The length of the resulting vectors.
-    """
-
-    kind: str
+    kind: str  # The name of its class.
+    # A function of the vectors of texts, float32 of shape (n, width). It can be pickled, since encoders can.
     run: Callable[[Array], Array]
-    width: int
+    width: int  # The length of the resulting vectors.
 
 
 def read_steps(
     folders: Sequence[tuple[str, Path]], width: int, of: tuple[str | None, ...] = (None, "sentence_embedding")
 ) -> tuple[Step, ...]:
-    """Read the modules after the pooling.
+    """Read the modules after the pooling, given as (kind, folder); `width` is the length of the pooled vectors.
 
-    Parameters
-    ----------
-    folders : sequence of (str, Path)
-        (kind, folder) of each module.
-    width : int
-        The length of the vectors before the first module.
-    of : tuple of (str or None)
-        The allowed names of a module's inputs and outputs in its file.
-
-    Raises
-    ------
-    OSError
-        A file is missing or unreadable.
-    ValueError
-        The content of a file is not as expected; the message names the file.
+    `of` are the allowed names of a module's inputs and outputs in its file. Raise OSError or ValueError, which names
+    the file, if one is missing or not as expected.
     """
     steps: list[Step] = []
     for kind, folder in folders:
@@ -100,24 +78,8 @@ def read_steps(
 def read_layer_weights(folder: Path, settings: Settings, config: Mapping[str, Any]) -> tuple[float, ...] | None:
     """Return the weights of the embeddings and of each block's outputs, scaled to the sum 1.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder of the module ``WeightedLayerPooling``.
-    settings : Settings
-        The settings of the network.
-    config : mapping
-        The network's ``config.json``.
-
-    Returns
-    -------
-    tuple of float, or None
-        None if ``output_hidden_states`` is not true in `config`: then sentence-transformers ignores the module.
-
-    Raises
-    ------
-    OSError, ValueError
-        As :func:`read_steps`.
+    `folder` is that of the module ``WeightedLayerPooling``. Return None if ``output_hidden_states`` is not true in
+    `config`: then sentence-transformers ignores the module.
     """
     path, width = folder / "config.json", ("embedding_dimension", "word_embedding_dimension")
     options = read_object(path)

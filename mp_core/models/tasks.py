@@ -46,22 +46,9 @@ def instruction(task: str, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def adapted_to(model: TextNetwork, weights: Weights, number: int, config: Mapping[str, Any]) -> TextNetwork:
-    """Return a copy of a model with the adapters of a task. Both share all other weights.
+    """Return a copy of a model with the adapters of a task; both share all other weights.
 
-    Parameters
-    ----------
-    model : TextNetwork
-    weights : Weights
-        The tensors of the folder from which the model was read.
-    number : int
-        The number of the task.
-    config : mapping
-        The content of ``config.json``.
-
-    Raises
-    ------
-    ValueError
-        The file has no adapters, or their shapes do not fit.
+    `weights` are those of the model's folder. Raise ValueError if they have no adapters, or their shapes do not fit.
     """
     path = weights.path
     rank, alpha = config.get("lora_rank", 4), config.get("lora_alpha", 1)

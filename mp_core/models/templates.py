@@ -36,11 +36,6 @@ class Template:
     instruction : str
         The text for ``{instruction}``.
 
-    Raises
-    ------
-    ValueError
-        The pieces have other fields.
-
     Examples
     --------
     >>> Template(("Is {document} about {query}?",), "yes", "no").true
@@ -77,11 +72,6 @@ class Template:
 
         The piece with the query is truncated to three quarters of the maximum length. Then the piece with the document
         is truncated at its end until the prompt fits.
-
-        Raises
-        ------
-        ValueError
-            The pieces leave no room for a document.
         """
         filled = [self.filled(*pair) for pair in pairs]
         texts = list(dict.fromkeys(text for texts in filled for text in texts))

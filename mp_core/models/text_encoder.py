@@ -13,7 +13,7 @@ from mp_core.arrays import Array, as_mask, imported
 from mp_core.arrays.finite import all_finite
 from mp_core.models.modules import Modules, read_modules
 from mp_core.models.pooling import pool, unit
-from mp_core.models.prompted import PromptedModel
+from mp_core.models.prompted import ATTRIBUTES, PromptedModel
 from mp_core.models.ragged import Plans
 from mp_core.models.sentence_transformers import (
     Options,
@@ -29,33 +29,17 @@ from mp_core.models.tokenizer import Tokenizer
 from mp_core.models.weights import Weights
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["BertEncoder", "TextEncoder"]
 
 
+@documented(ATTRIBUTES)
 class TextEncoder(SentenceTransformerNames, PromptedModel):
     """A sentence encoder: texts in, one float32 vector for each out. Create it by :meth:`from_folder`.
 
-    It can replace a ``SentenceTransformer``, for example in the evaluators and utilities of that library.
-
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    dim : int
-        The length of an embedding.
-    max_length : int
-        The most tokens of a text, special tokens included. :meth:`encode` truncates longer texts.
-    poolings : tuple of str
-        The names of the poolings; the results of several are concatenated.
-    prompts : dict of str to str
-        Name -> prompt, a text that is put before each text.
-    default_prompt_name : str or None
-        The name of the default prompt of :meth:`encode`.
-    tensor_names : dict of str to str
-        The path of each layer with weights -> the start of its tensor names in the checkpoint.
-    kernel_names : dict of str to str
-        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
+    It can replace a ``SentenceTransformer``, for example in the evaluators and utilities of that library. Its attribute
+    `poolings` has the names of the poolings; the results of several are concatenated.
 
     Examples
     --------
@@ -74,7 +58,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         self._use_modules(modules)
 
     def _use_modules(self, modules: Modules) -> None:
-        """Use the pooling and the steps of `modules`."""
         self._modules = modules
         self.poolings = modules.poolings
         widths = [modules.settings.vector_size * len(modules.poolings), *(step.width for step in modules.steps)]
@@ -109,7 +92,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
             A file is missing or unreadable.
         ValueError
             The content of a file is not as expected, or a setting is unknown: the message names the file, the entry or
-            tensor, its value and the expected values. Or `truncate_dim` is not a positive integer.
+            tensor, its value and the expected values.
         ImportError
             The tokenizers package is missing.
         """
@@ -130,13 +113,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         task : str
             An entry of ``lora_adaptations`` in ``config.json``; its instruction becomes the default prompt. Or a task
             for which the folder's ``Router`` has a route, such as ``"query"``.
-
-        Raises
-        ------
-        OSError
-            The folder does not exist any more.
-        ValueError
-            The folder has no such adapter or route, or its shapes do not fit.
 
         Examples
         --------
@@ -247,12 +223,10 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         Raises
         ------
         TypeError
-            A text or the prompt is not a str, `texts` have no defined order, a switch is not a bool, or an argument is
-            unknown.
+            A text is not a str, or `texts` have no defined order.
         ValueError
-            `batch_size` or `truncate_dim` is not a positive integer; `prompt_name` is unknown, or given together with
-            `prompt`; a text has no token, or a character that UTF-8 cannot encode; one of `options` has an unsupported
-            value, or repeats `normalize`; or int8 or uint8 is requested for a single text.
+            A text has no token, or a character that UTF-8 cannot encode; `prompt_name` is unknown; or int8 or uint8 is
+            requested for a single text, which has no range.
         """
         check_options(options)
         if "normalize_embeddings" in options:
@@ -276,30 +250,15 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         *,
         truncate_dim: int | None = None,
     ) -> Array:
-        """Embed tokenized texts: :meth:`encode` after :meth:`tokenize`.
+        """Embed tokenized texts: :meth:`encode` after :meth:`tokenize`, with the same bits.
 
-        Parameters
-        ----------
-        tokens : Tokens
-        batch_size, normalize, truncate_dim
-            Those of :meth:`encode`.
-
-        Returns
-        -------
-        ndarray of float32, shape (len(tokens), dim)
-            The same bits as from :meth:`encode`.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`encode`.
+        `batch_size`, `normalize` and `truncate_dim` are those of :meth:`encode`.
         """
         return self._embeddings(tokens, *self._checked_arguments(batch_size, normalize, truncate_dim))
 
     def _checked_arguments(
         self, batch_size: int, normalize: bool | None, truncate_dim: int | None
     ) -> tuple[int, bool | None, int]:
-        """Return the checked batch size, `normalize`, and the number of dimensions to keep."""
         batch_size = positive_integer(batch_size, "batch_size")
         dim = (
             self.dim if truncate_dim is None else min(positive_integer(truncate_dim, "truncate_dim"), self._pooled_dim)
@@ -394,11 +353,9 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
 
         Raises
         ------
-        OSError
-            A file is missing or unreadable.
         TypeError, ValueError
-            An argument is invalid; `data` are damaged or do not fit the loss (the message names the row); a layer holds
-            codes; or the architecture has no gradients. Weights have not changed.
+            `data` are damaged or do not fit the loss (the message names the row); a layer holds codes; or the
+            architecture has no gradients. Weights have not changed.
 
         Examples
         --------
@@ -442,17 +399,7 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         self._use_modules(self._modules)
 
     def set_pooling_include_prompt(self, include_prompt: bool) -> None:
-        """Set whether the tokens of a prompt are pooled too. For INSTRUCTOR they must not be.
-
-        Parameters
-        ----------
-        include_prompt : bool
-
-        Raises
-        ------
-        TypeError
-            It is not a bool.
-        """
+        """Set whether the tokens of a prompt are pooled too. For INSTRUCTOR they must not be."""
         self._change(include_prompt=boolean(include_prompt, "include_prompt"))
 
     def _change(self, **settings: Any) -> None:
@@ -473,13 +420,6 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         -------
         ndarray of float32, shape (n, dim)
             The pooled vectors, neither normalized nor truncated.
-
-        Raises
-        ------
-        TypeError
-            `ids` are not integers, or `ids` or `mask` is a masked array.
-        ValueError
-            A shape is wrong, an index is outside the vocabulary, or a row of `mask` has no token.
         """
         ids = imported(ids, "ids")
         if ids.dtype.kind not in "iu":

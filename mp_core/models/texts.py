@@ -48,24 +48,12 @@ Text = str | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Tokenized texts or pairs of texts.
+    """Tokenized texts or pairs of texts."""
 
-    Attributes
-    ----------
-    rows : list of ndarray of int32
-        The vocabulary indices of each text, special tokens included.
-    cut : list of int
-        The indices of truncated texts.
-    types : list of ndarray of int, optional
-        The type of each token, if the network has several types.
-    skipped : int
-        The number of prompt tokens at the start of each text that are attended to, but not pooled.
-    """
-
-    rows: list[Array]
-    cut: list[int] = field(default_factory=list)
-    types: list[Array] | None = None
-    skipped: int = 0
+    rows: list[Array]  # The vocabulary indices of each text, special tokens included.
+    cut: list[int] = field(default_factory=list)  # The indices of truncated texts.
+    types: list[Array] | None = None  # The type of each token, if the network has several types.
+    skipped: int = 0  # The number of prompt tokens at the start of each text that are attended to, but not pooled.
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -101,30 +89,7 @@ class Tokens:
 
 
 class TextModel(AdaptedModel):
-    """A network with its tokenizer.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder from which the model is read.
-    modules : Modules
-        The settings of the folder.
-    policy : str or DTypePolicy, optional
-        Default: the policy under which the files are stored.
-
-    Attributes
-    ----------
-    model : TextNetwork
-        The network.
-    tensor_names : dict of str to str
-        The path of each layer with weights -> the start of its tensor names in the checkpoint.
-    kernel_names : dict of str to str
-        The path of each layer with a kernel -> the name of its tensor in the checkpoint.
-    maps : Maps
-        The memory-mapped files of the weights.
-    has_told : bool
-        Whether the warning about outputs that are not finite was issued; it is issued once.
-    """
+    """A network with its tokenizer, read from a folder with the settings `modules`."""
 
     kind: type[TextNetwork] = TextNetwork
     """The class of the network."""
@@ -157,17 +122,11 @@ class TextModel(AdaptedModel):
         policy : str or DTypePolicy
             As in :meth:`from_folder`.
 
-        Returns
-        -------
-        object of the same class
-
         Raises
         ------
-        OSError
-            The folder does not exist any more.
         ValueError
-            The files have changed and do not fit, `policy` is not a policy, or :meth:`fit` has changed weights: then
-            :meth:`save` the model, and open the new folder under the policy.
+            The files have changed and do not fit, or :meth:`fit` has changed weights: then :meth:`save` the model, and
+            open the new folder under the policy.
         """
         if self.model.differs_from_files:
             raise ValueError(
@@ -212,8 +171,6 @@ class TextModel(AdaptedModel):
         ------
         OSError
             A file of the weights has become shorter: to read beyond its end would kill the process.
-        TypeError, ValueError
-            `batch_size` is not a positive integer.
         """
         size = positive_integer(batch_size, "batch_size")
         longest_first = np.argsort([-len(row) for row in tokens.rows], kind="stable")
@@ -307,12 +264,6 @@ class TextModel(AdaptedModel):
         -------
         list of list of Piece
             For each token `id`, `text`, `special`, and `start` and `stop` in bytes of UTF-8.
-
-        Raises
-        ------
-        TypeError, ValueError
-            A text is not a str, the tokenizer rejects it, or there are more than `most` tokens
-            (:class:`TooManyTokensError`).
         """
         return self._tokenizer.pieces(list_of_texts(texts, "texts"), boolean(special, "special"), most)
 
@@ -324,11 +275,6 @@ class TextModel(AdaptedModel):
         rows : iterable of sequences of int
         skip_special : bool
             Whether to leave out special tokens.
-
-        Raises
-        ------
-        ValueError
-            The vocabulary has no such index.
         """
         return self._tokenizer.decode([list(map(int, row)) for row in rows], boolean(skip_special, "skip_special"))
 

@@ -43,28 +43,9 @@ _PRE_TOKENIZERS = {"ByteLevel", "WhitespaceSplit", "Whitespace", "Metaspace"}
 
 
 class Tokenizer:
-    """A tokenizer that truncates texts to `max_length` tokens.
+    """A tokenizer that truncates texts to `max_length` tokens, special tokens included; pairs have `types` token types.
 
-    Parameters
-    ----------
-    modules : Modules
-        The settings of the folder.
-
-    Attributes
-    ----------
-    max_length : int
-        The most tokens of a text, special tokens included.
-    types : int
-        The number of token types of a pair.
-
-    Raises
-    ------
-    OSError
-        A file is missing or unreadable.
-    ValueError
-        The content of a file is not as expected.
-    ImportError
-        The tokenizers package is missing.
+    Raise OSError or ValueError if a file is missing or not as expected, and ImportError without the tokenizers package.
     """
 
     def __init__(self, modules: Modules) -> None:
@@ -139,13 +120,7 @@ class Tokenizer:
         return rows, cut
 
     def pieces(self, texts: Sequence[str], special: bool = True, most: int | None = None) -> list[list[Piece]]:
-        """Return all tokens of each text with their positions, with or without special tokens.
-
-        Raises
-        ------
-        TooManyTokensError
-            All texts together have more than `most` tokens.
-        """
+        """Return all tokens of each text with positions; raise TooManyTokensError for more than `most` in all."""
         special = special and self._special
         encodings = self._encode(texts, special, self._tokenizer.encode_batch)
         count = sum(count_of(encoding, self._special_count if special else 0) for encoding in encodings)
@@ -176,13 +151,8 @@ class Tokenizer:
         """Return for pairs of texts their vocabulary indices, their token types, and the indices of truncated pairs.
 
         Types are 0 if the tokenizer's class or configuration passes no types to the network. In a pair that is too
-        long, the longer text is truncated, then both equally: at the end, or with `from_start` at the start. Default:
-        the files' setting.
-
-        Raises
-        ------
-        ValueError
-            `max_length` leaves no room beside the special tokens of a pair, or the tokenizer rejects a text.
+        long, the longer text is truncated, then both equally: at the end, or with `from_start` at the start (default:
+        the files' setting). Raise ValueError if `max_length` leaves no room for texts, or the tokenizer rejects one.
         """
         special = sum(len(ids) for place, ids, _ in self._frame if place is None)
         room = self.max_length - special
@@ -377,7 +347,7 @@ def _steps(part: Any) -> list[Step]:
 
 
 class _Shortener:
-    """Shortens long texts for BERT's tokenizers without changing their first tokens.
+    """Shortens long texts for BERT's tokenizers without changing their first `max_length` tokens.
 
     A *unit* of a text is an ASCII sign, an ideograph, or a run of other characters without white space. BERT's
     normalizer and pre-tokenizer split the text at both ends of every unit. They keep signs, ideographs, letters and
@@ -385,22 +355,11 @@ class _Shortener:
     token.
 
     Added tokens are the exception: they are matched first, in the original text, and may span several units. So
-    ``(max_length + 1) * (units of the longest added token)`` such units are enough: the text is cut after them, and the
-    rest does not affect the first tokens.
+    ``(max_length + 1) * (units of the longest added token)`` such units are enough, and the text is cut after them.
 
-    In the remaining text a run of white space becomes one space. A word that is too long for WordPiece loses its
-    middle, but stays long enough to become the unknown token; its ends stay, since an added token may span them.
-
-    Parameters
-    ----------
-    added : list of str
-        The added tokens.
-    ideographs : bool
-        Whether the normalizer splits at ideographs.
-    longest_word : int
-        WordPiece maps words of more characters to the unknown token.
-    max_length : int
-        The number of tokens that are used.
+    In the remaining text a run of white space becomes one space. A word with more than `longest_word` characters, which
+    WordPiece maps to the unknown token, loses its middle, but stays longer than that; its ends stay, since an added
+    token may span them.
     """
 
     def __init__(self, added: list[str], ideographs: bool, longest_word: int, max_length: int) -> None:

@@ -26,42 +26,23 @@ _WORDS_OF_QWEN2 = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """A tokenizer class of transformers.
+    """A tokenizer class of transformers."""
 
-    Attributes
-    ----------
-    model : str or None
-        The type of the model in ``tokenizer.json``; None if the class uses all of this file.
-    parts : callable
-        Settings -> (settings of the model, normalizer, pre-tokenizer), which replace those of the file.
-    ends : callable or None
-        (settings, function from token to index) -> post-processor; None: keep that of the file.
-    tokens : mapping of str to (str or None)
-        The default special tokens.
-    settings : mapping of str to Any
-        The other entries of ``tokenizer_config.json`` that the class reads, with their defaults.
-    typed : bool
-        Whether it passes token types to the network.
-    left : bool
-        Whether it pads on the left.
-    wins : bool
-        Whether `ends` replaces the post-processor of the file; otherwise it is for files without one.
-    mask_takes_space : bool
-        Whether a mask token given as a string, without flags, includes the white space before it.
-    extra : callable or None
-        (settings, ``additional_special_tokens`` of ``special_tokens_map.json`` or None) -> the additional special
-        tokens, if ``tokenizer_config.json`` lists none.
-    """
-
-    model: str | None = None
+    model: str | None = None  # The type of the model in ``tokenizer.json``; None if the class uses all of this file.
+    # Settings -> (settings of the model, normalizer, pre-tokenizer), which replace those of the file.
     parts: Callable[[Options], tuple[Part, Part | None, Part | None]] | None = None
+    # (settings, function from token to index) -> post-processor; None: keep that of the file.
     ends: Callable[[Options, Index], Any] | None = None
-    tokens: Mapping[str, str | None] = field(default_factory=dict)
+    tokens: Mapping[str, str | None] = field(default_factory=dict)  # The default special tokens.
+    # The other entries of ``tokenizer_config.json`` that the class reads, with their defaults.
     settings: Mapping[str, Any] = field(default_factory=dict)
-    typed: bool = False
-    left: bool = False
-    wins: bool = True
+    typed: bool = False  # Whether it passes token types to the network.
+    left: bool = False  # Whether it pads on the left.
+    wins: bool = True  # Whether `ends` replaces the post-processor of the file; otherwise it is for files without one.
+    # Whether a mask token given as a string, without flags, includes the white space before it.
     mask_takes_space: bool = False
+    # (settings, ``additional_special_tokens`` of ``special_tokens_map.json`` or None) -> the additional special tokens,
+    # if ``tokenizer_config.json`` lists none.
     extra: Callable[[Options, list[Any] | None], list[Any]] | None = None
 
 
@@ -391,16 +372,8 @@ _ALWAYS = {"qwen2": "Qwen2Tokenizer"} | dict.fromkeys(("modernbert", "phi3", "mi
 def class_named(named: str | None, kind: Any, is_byte_level: bool, has_code: bool) -> tuple[str, bool]:
     """Return the name of the class that transformers uses for a folder, and whether the folder names it.
 
-    Parameters
-    ----------
-    named : str or None
-        The class in ``tokenizer_config.json`` or else in ``config.json``.
-    kind : str
-        The ``model_type``.
-    is_byte_level : bool
-        Whether ``tokenizer.json`` contains ``ByteLevel``.
-    has_code : bool
-        Whether the folder has its own class in Python, which is not run.
+    `named` is the class in ``tokenizer_config.json`` or else in ``config.json``, and `kind` the ``model_type``. A
+    folder may have its own class in Python (`has_code`), which is not run.
     """
     name = None if named is None else named.removesuffix("Fast")
     if kind in _ALWAYS and not (has_code and name):

@@ -30,29 +30,14 @@ _OTHERS = ("vocab.txt", "spiece.model", "sentencepiece.bpe.model", "tokenizer.mo
 
 @dataclass(frozen=True, slots=True)
 class OpenedTokenizer:
-    """A tokenizer of the tokenizers package, and its other settings.
+    """A tokenizer of the tokenizers package, and its other settings."""
 
-    Attributes
-    ----------
-    tokenizer : tokenizers.Tokenizer
-        The tokenizer, without padding and truncation.
-    max_length : int or None
-        The most tokens of a text, if a file limits them.
-    left : bool
-        Whether texts are truncated at their start.
-    typed : bool
-        Whether token types are passed to the network.
-    named : mapping of str to str
-        Entry such as ``mask_token`` -> the special token.
-    beyond : int
-        The first index without an embedding in the network, if special tokens that no file names have such indices.
-    """
-
-    tokenizer: Any
-    max_length: int | None = None
-    left: bool = False
-    typed: bool = False
-    named: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: Any  # The tokenizer, without padding and truncation.
+    max_length: int | None = None  # The most tokens of a text, if a file limits them.
+    left: bool = False  # Whether texts are truncated at their start.
+    typed: bool = False  # Whether token types are passed to the network.
+    named: Mapping[str, str] = field(default_factory=dict)  # Entry such as ``mask_token`` -> the special token.
+    # The first index without an embedding in the network, if special tokens that no file names have such indices.
     beyond: int | None = None
 
 
@@ -82,27 +67,10 @@ def open_plain(path: Path, vocab_size: int) -> OpenedTokenizer:
 
 
 def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pads_left: bool) -> OpenedTokenizer:
-    """Return the tokenizer of a network's folder.
+    """Return the tokenizer of a network's folder, which has embeddings of `vocab_size` tokens.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder of the network.
-    config : mapping
-        The network's ``config.json``.
-    vocab_size : int
-        The number of tokens with an embedding in the network.
-    pads_left : bool
-        Whether left padding is allowed, because it would change nothing.
-
-    Raises
-    ------
-    OSError
-        A file is missing or unreadable.
-    ValueError
-        The content of a file is not as expected, or the class is one that mp_core refuses.
-    ImportError
-        The tokenizers package is missing.
+    `pads_left` says whether left padding is allowed, because it would change nothing. Raise OSError or ValueError if a
+    file is missing or not as expected, or the class is refused, and ImportError without the tokenizers package.
     """
     at, path = folder / "tokenizer_config.json", folder / "tokenizer.json"
     settings = read_optional(at)
@@ -145,7 +113,6 @@ def open_tokenizer(folder: Path, config: Mapping[str, Any], vocab_size: int, pad
 
 
 def _class_of(settings: Mapping[str, Any], config: Mapping[str, Any], path: Path) -> tuple[str, bool]:
-    """Return the name of the tokenizer class of a folder, and whether a file names it."""
     named = settings.get("tokenizer_class") or config.get("tokenizer_class")
     code = settings.get("auto_map")
     has_code = isinstance(code, list) or (isinstance(code, dict) and code.get("AutoTokenizer") is not None)

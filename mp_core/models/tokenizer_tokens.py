@@ -18,23 +18,14 @@ _LISTS = _EXTRA, _ADDITIONAL = "extra_special_tokens", "additional_special_token
 
 @dataclass(slots=True)
 class SpecialTokens:
-    """The special tokens of a folder, and the tokens that its files add to the vocabulary.
+    """The special tokens of a folder, and the tokens that its files add to the vocabulary."""
 
-    Attributes
-    ----------
-    named : dict
-        Entry such as ``mask_token`` -> a string, an ``AddedToken`` or None.
-    extra : list
-        Further special tokens.
-    added : dict of int to AddedToken
-        The added tokens that files list. The indices determine their order, not their final indices.
-    implied : set of str
-        The special tokens that come from the defaults of the class instead of a file.
-    """
-
+    # Entry such as ``mask_token`` -> a string, an ``AddedToken`` or None.
     named: dict[str, Any] = field(default_factory=dict)
-    extra: list[Any] = field(default_factory=list)
+    extra: list[Any] = field(default_factory=list)  # Further special tokens.
+    # The added tokens that files list. The indices determine their order, not their final indices.
     added: dict[int, Any] = field(default_factory=dict)
+    # The special tokens that come from the defaults of the class instead of a file.
     implied: set[str] = field(default_factory=set)
 
     def to_add(self, tokenizer: Any) -> list[Any]:
@@ -61,21 +52,7 @@ class SpecialTokens:
 
 
 def tokens_of(folder: Path, config: Mapping[str, Any], content: Mapping[str, Any], recipe: Recipe) -> SpecialTokens:
-    """Read the tokens of a folder.
-
-    Parameters
-    ----------
-    folder : Path
-    config, content : mapping
-        The content of ``tokenizer_config.json`` and ``tokenizer.json``.
-    recipe : Recipe
-        The class of the tokenizer.
-
-    Raises
-    ------
-    OSError, ValueError
-        The content of ``special_tokens_map.json``, ``added_tokens.json`` or ``added_tokens`` is not as expected.
-    """
+    """Read the tokens of a folder; `config` and `content` are ``tokenizer_config.json`` and ``tokenizer.json``."""
     found = SpecialTokens()
     given = {
         entry: _token(value) for entry, value in config.items() if entry.endswith("_token") and _is_named(entry, value)

@@ -36,43 +36,21 @@ _FLOATS = (
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of a checkpoint. Each one is checked when it is read.
+    """The tensors of a checkpoint. Each one is checked when it is read."""
 
-    Attributes
-    ----------
-    path : Path
-        The file, or the index of several, for error messages.
-    tensors : mapping of str to ndarray or QuantizedArray
-    starts : mapping of str to str
-        The path of each layer -> the start of its tensor names.
-    names : mapping of str to str
-        The current name of a tensor in transformers -> its name in the file, which may be older.
-    stored : tuple of (str or None, mapping of str to str)
-        The policies of the tensors, as :func:`mp_core.checkpoint.stored_policies` returns them.
-    """
-
-    path: Path
+    path: Path  # The file, or the index of several, for error messages.
     tensors: Mapping[str, Tensor]
-    starts: Mapping[str, str]
+    starts: Mapping[str, str]  # The path of each layer -> the start of its tensor names.
+    # The current name of a tensor in transformers -> its name in the file, which may be older.
     names: Mapping[str, str]
-    stored: Stored
+    stored: Stored  # The policies of the tensors, as `mp_core.checkpoint.stored_policies` returns them.
 
     @classmethod
     def open(cls, folder: Path, model: TextNetwork) -> "Weights":
         """Map the tensors of a folder into memory, from the file that :func:`tensors_in` finds or a GGUF file.
 
-        Parameters
-        ----------
-        folder : Path
-        model : TextNetwork
-            The network of the tensors. It need not be built yet.
-
-        Raises
-        ------
-        OSError
-            There is no such file.
-        ValueError
-            The file is corrupt, or has tensors of a block that the network does not have.
+        `model` need not be built yet. Raise OSError if there is no file, and ValueError if it is corrupt, or has
+        tensors of a block that the network does not have.
         """
         architecture, settings = model.architecture, model.settings
         path, tensors, stored = _read(folder, model)
@@ -134,13 +112,7 @@ class Weights:
         drop_pages(tensor.values if isinstance(tensor, QuantizedArray) else tensor)
 
     def policy(self) -> DTypePolicy:
-        """Return the policy under which the checkpoint is stored, a map if layers have different ones.
-
-        Raises
-        ------
-        ValueError
-            Layers cannot compute under a stored policy, or it does not describe the codes of a tensor.
-        """
+        """Return the policy of the checkpoint, a map if layers differ; ValueError if they cannot read its codes."""
         default, others = self.stored
         base = policy_of("float32" if default is None else default)
         for stored in (base, *map(policy_of, others.values())):
@@ -204,18 +176,9 @@ def _attribute(names: Iterable[str], architecture: Architecture) -> str:
 def read_model(
     folder: Path, config: Mapping[str, Any], policy: DTypePolicy | None, kind: type[M]
 ) -> tuple[M, Weights, list[Layer]]:
-    """Read a model from a folder; return the model, the tensors, and its layers that have tensors.
+    """Read a model of class `kind` from a folder; return the model, the tensors, and its layers that have tensors.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder with the weights.
-    config : mapping
-        The content of its ``config.json``.
-    policy : DTypePolicy, optional
-        Default: the policy under which the files are stored.
-    kind : type
-        The class of the model.
+    `policy` defaults to the one under which the files are stored.
     """
     model = kind(config, name="model", dtype="float32")
     weights = Weights.open(folder, model)
@@ -265,18 +228,8 @@ def _slots_of(layer: Layer) -> list[Slot | Matrix]:
 def tensors_of(model: TextNetwork, weights: Weights) -> tuple[dict[str, Tensor], str, dict[str, str]]:
     """Return all tensors of a checkpoint, updated from the layers of `model`, and their policies.
 
-    Returns
-    -------
-    tensors : dict of str to ndarray or QuantizedArray
-    policy : str
-        The name of the most common policy of the matrices.
-    policies : dict of str to str
-        Tensor -> policy, for those with another one.
-
-    Raises
-    ------
-    ValueError
-        Blocks were removed, added or moved.
+    The policies are the name of the most common policy of the matrices, and tensor -> policy for those with another
+    one. Raise ValueError if blocks were removed, added or moved.
     """
     _check_blocks(model)
     tensors: dict[str, Tensor | None] = dict(weights.tensors)

@@ -77,11 +77,8 @@ def dot_product_attention(
 
     Raises
     ------
-    TypeError
-        An argument is not numeric, `mask` is neither bool nor integer, or `is_causal` is not a bool.
     ValueError
-        The shapes do not fit, `scale` is not finite in float32 (float64 in float64), `mask` has numbers other than 0
-        and 1, `reach` is negative, or `softcap` is out of range or given with a bias.
+        The shapes do not fit, or `mask` has numbers other than 0 and 1.
 
     Notes
     -----
@@ -106,34 +103,18 @@ def dot_product_attention(
 
 
 class Attended(NamedTuple):
-    """The checked arguments of attention.
+    """The checked arguments of attention."""
 
-    Attributes
-    ----------
-    operands : tuple of ndarray
-        Query, key and value, in one float type.
-    shape : tuple of int
-        The shape of the scores: (n, heads, targets, sources).
-    scale : float
-    reach : tuple of int
-        How many positions a target attends to before and after its own, as the kernels take it.
-    keep, bias : ndarray or None
-        Mask and bias, broadcastable to the scores, with the full length of the sources. If no kernel is used, `keep`
-        includes the reach.
-    runs_in_c : bool
-        Whether kernels compute it. They do not in float64, or if there are no elements.
-    softcap : float
-        0 if scores are not capped.
-    """
-
-    operands: tuple[Array, Array, Array]
-    shape: tuple[int, int, int, int]
+    operands: tuple[Array, Array, Array]  # Query, key and value, in one float type.
+    shape: tuple[int, int, int, int]  # The shape of the scores: (n, heads, targets, sources).
     scale: float
-    reach: tuple[int, int]
+    reach: tuple[int, int]  # How many positions a target attends to before and after its own, as the kernels take it.
+    # `keep`, `bias`: Mask and bias, broadcastable to the scores, with the full length of the sources. If no kernel is
+    # used, `keep` includes the reach.
     keep: Array | None
     bias: Array | None
-    runs_in_c: bool
-    softcap: float
+    runs_in_c: bool  # Whether kernels compute it. They do not in float64, or if there are no elements.
+    softcap: float  # 0 if scores are not capped.
 
     def settings(self) -> tuple[tuple[float, float], tuple[int, int], Array | None, tuple[Array, Array] | None]:
         """Return the arguments of the kernels after operands and result."""
@@ -247,12 +228,8 @@ def ragged_attention(
 
     Raises
     ------
-    TypeError
-        The operands are not all of one of the three types, `offsets` is not int32, `is_causal` is not a bool, or there
-        is dropout and `random_key` is not an ndarray of uint32.
     ValueError
-        The shapes do not fit, `offsets` do not ascend within the tokens, `reach` is negative, `dropout` is not from 0
-        to below 1, or `softcap` is out of range or given with a bias.
+        The shapes do not fit, or `offsets` do not ascend within the tokens.
 
     Examples
     --------
@@ -326,7 +303,6 @@ def _rows_of_bias(bias: Array) -> Array:
 
 
 def _check_ragged(query: Array, key: Array, value: Array) -> None:
-    """Raise ValueError unless the shapes of ragged sequences fit."""
     shapes = query.shape, key.shape, value.shape
     fits = query.ndim == key.ndim == 3 and key.shape == value.shape
     fits = fits and (query.shape[0], query.shape[2]) == (key.shape[0], key.shape[2])
@@ -343,14 +319,9 @@ RAGGED = frozenset(ALLOWED[name] for name in ("float32", "float16", "bfloat16"))
 
 
 def checked_offsets(offsets: Array, tokens: int, shortest: int = 0, longest: int | None = None) -> int:
-    """Check offsets and return the length of the longest sequence; a plan repeats the check in each run.
+    """Check int32 offsets, and return the length of the longest sequence; a plan repeats the check in each run.
 
-    Raises
-    ------
-    TypeError
-        `offsets` is not int32.
-    ValueError
-        `offsets` does not ascend within the tokens, or a sequence is shorter than `shortest` or longer than `longest`.
+    Offsets ascend within the tokens, and a sequence has from `shortest` to `longest` of them.
     """
     if kind_of(offsets) != np.int32:
         raise TypeError(f"`offsets` must be of int32; received {kind_of(offsets)}")

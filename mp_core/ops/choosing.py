@@ -14,17 +14,13 @@ from mp_core.ops.arrangement import array_of, broadcast_to, concatenate, moveaxi
 from mp_core.ops.lookup import take_rows
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["TopK", "argsort", "repeat", "roll", "sort", "take", "tile", "top_k"]
 
 
 class TopK(NamedTuple):
-    """The result of :func:`top_k`.
-
-    Attributes
-    ----------
-    values, indices : ndarray
-    """
+    """The result of :func:`top_k`."""
 
     values: Any
     indices: Any
@@ -32,29 +28,20 @@ class TopK(NamedTuple):
 
 @operation(specs.sorted_along, options="axis")
 @recordable
+@shown("{}([3.0, 1.0, 2.0])", "array([1., 2., 3.])")
 def sort(x: ArrayLike, axis: int = -1) -> Array:
-    """Return the elements sorted in ascending order along an axis, NaN last. NumPy sorts, so plans cannot record it.
-
-    Examples
-    --------
-    >>> sort([3.0, 1.0, 2.0])
-    array([1., 2., 3.])
-    """
+    """Return the elements sorted in ascending order along an axis, NaN last. NumPy sorts, so plans cannot record it."""
     array = asarray(x)
     return np.sort(array, axis_of(axis, array.ndim), stable=True)
 
 
 @operation(specs.order, options="axis")
 @recordable
+@shown("{}([3.0, 1.0, 2.0])", "array([1, 2, 0], dtype=int32)")
 def argsort(x: ArrayLike, axis: int = -1) -> Array:
     """Return the int32 indices that sort an array along an axis in ascending order; equal elements keep their order.
 
     NumPy sorts, so plans cannot record it.
-
-    Examples
-    --------
-    >>> argsort([3.0, 1.0, 2.0])
-    array([1, 2, 0], dtype=int32)
     """
     array = asarray(x)
     return np.argsort(array, axis_of(axis, array.ndim), stable=True).astype(ALLOWED["int32"])
@@ -62,6 +49,7 @@ def argsort(x: ArrayLike, axis: int = -1) -> Array:
 
 @operation(specs.largest, options="k sorted", home="math")
 @recordable
+@shown("{}([3.0, 1.0, 2.0], 2)", "TopK(values=array([3., 2.]), indices=array([0, 2], dtype=int32))")
 def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     """Return the `k` largest elements of each row and their indices, the largest first.
 
@@ -80,11 +68,6 @@ def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     -------
     TopK
         ``values`` and ``indices``, the latter in int32.
-
-    Examples
-    --------
-    >>> top_k([3.0, 1.0, 2.0], 2)
-    TopK(values=array([3., 2.]), indices=array([0, 2], dtype=int32))
     """
     array = asarray(x)
     length = array.shape[axis_of(-1, array.ndim)]
@@ -96,6 +79,7 @@ def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
 
 
 @operation(specs.taken, "x indices", "axis")
+@shown("{}(np.float32([[1, 2, 3], [4, 5, 6]]), [0, -1], axis=1)", "array([[1., 3.],\n       [4., 6.]], dtype=float32)")
 def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
     """Return the slices of an array at `indices` along an axis.
 
@@ -106,17 +90,6 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
         Negative indices count from the end.
     axis : int, optional
         Default: the indices count the elements of the flattened array.
-
-    Raises
-    ------
-    IndexError
-        An index is out of bounds.
-
-    Examples
-    --------
-    >>> take(np.float32([[1, 2, 3], [4, 5, 6]]), [0, -1], axis=1)
-    array([[1., 3.],
-           [4., 6.]], dtype=float32)
     """
     array, places = array_of(x), array_of(indices)
     if not is_float(array.dtype):
@@ -134,14 +107,9 @@ def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
 
 
 @operation(specs.repeated, options="repeats axis")
+@shown("{}([1, 2], 2)", "array([1, 1, 2, 2])")
 def repeat(x: ArrayLike, repeats: int | Sequence[int], axis: int | None = None) -> Array:
-    """Repeat each slice along an axis `repeats` times; by default each element of the flattened array.
-
-    Examples
-    --------
-    >>> repeat([1, 2], 2)
-    array([1, 1, 2, 2])
-    """
+    """Repeat each slice along an axis `repeats` times; by default each element of the flattened array."""
     array = array_of(x)
     if axis is None:
         array, axis = ravel(array), 0
@@ -161,15 +129,9 @@ def repeat(x: ArrayLike, repeats: int | Sequence[int], axis: int | None = None) 
 
 
 @operation(specs.tiled, options="repeats")
+@shown("{}([1, 2], (2, 2))", "array([[1, 2, 1, 2],\n       [1, 2, 1, 2]])")
 def tile(x: ArrayLike, repeats: int | Sequence[int]) -> Array:
-    """Repeat an array along its axes. `repeats` counts for the last axes; additional counts make new leading axes.
-
-    Examples
-    --------
-    >>> tile([1, 2], (2, 2))
-    array([[1, 2, 1, 2],
-           [1, 2, 1, 2]])
-    """
+    """Repeat an array along its axes. `repeats` counts for the last axes; additional counts make new leading axes."""
     array, counts = array_of(x), specs.counts_of(repeats)
     ndim = max(array.ndim, len(counts))
     array = reshape(array, ((1,) * (ndim - array.ndim) + array.shape))
@@ -182,14 +144,9 @@ def tile(x: ArrayLike, repeats: int | Sequence[int]) -> Array:
 
 
 @operation(specs.rolled, options="shift axis")
+@shown("{}([1, 2, 3], 1)", "array([3, 1, 2])")
 def roll(x: ArrayLike, shift: int, axis: int | None = None) -> Array:
-    """Shift the elements along an axis; elements shifted beyond the end continue at the beginning.
-
-    Examples
-    --------
-    >>> roll([1, 2, 3], 1)
-    array([3, 1, 2])
-    """
+    """Shift the elements along an axis; elements shifted beyond the end continue at the beginning."""
     array, shift = array_of(x), integer(shift, "shift")
     if axis is None:
         return reshape(roll(ravel(array), shift, 0), array.shape)

@@ -12,7 +12,7 @@ from mp_core.ops import elementwise, specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.pairs import ERRORS, OPERANDS, operands
 from mp_core.ops.registry import operation
-from mp_core.utilities.docstrings import documented
+from mp_core.utilities.docstrings import documented, shown
 
 __all__ = ["equal", "greater", "greater_equal", "less", "less_equal", "not_equal"]
 
@@ -27,53 +27,33 @@ _COMPARISONS = documented(OPERANDS.format(x="x1", y="x2"), _TRUTHS, ERRORS)
 
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
+@shown("{}([1.0, 2.0], 2)", "array([False,  True])")
 def equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return ``x1 == x2`` for each element; NaN equals nothing.
-
-    Examples
-    --------
-    >>> equal([1.0, 2.0], 2)
-    array([False,  True])
-    """
+    """Return ``x1 == x2`` for each element; NaN equals nothing."""
     return _compared("equal", x1, x2)
 
 
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
+@shown("{}([1.0, 2.0, np.nan], [1.0, 3.0, np.nan])", "array([False,  True,  True])")
 def not_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return ``x1 != x2`` for each element; NaN equals nothing.
-
-    Examples
-    --------
-    >>> not_equal([1.0, 2.0, np.nan], [1.0, 3.0, np.nan])
-    array([False,  True,  True])
-    """
+    """Return ``x1 != x2`` for each element; NaN equals nothing."""
     return _compared("not_equal", x1, x2)
 
 
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
+@shown("{}([1.0, 2.0, 3.0], 2)", "array([ True, False, False])")
 def less(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return ``x1 < x2`` for each element.
-
-    Examples
-    --------
-    >>> less([1.0, 2.0, 3.0], 2)
-    array([ True, False, False])
-    """
+    """Return ``x1 < x2`` for each element."""
     return _compared("less", x1, x2)
 
 
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
+@shown("{}([1.0, 2.0, 3.0], 2)", "array([ True,  True, False])")
 def less_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return ``x1 <= x2`` for each element.
-
-    Examples
-    --------
-    >>> less_equal([1.0, 2.0, 3.0], 2)
-    array([ True,  True, False])
-    """
+    """Return ``x1 <= x2`` for each element."""
     return _compared("less_equal", x1, x2)
 
 
@@ -93,14 +73,9 @@ def greater(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @operation(specs.compared, "x1 x2")
 @_COMPARISONS
+@shown("{}([1.0, 2.0, 3.0], 2)", "array([False,  True,  True])")
 def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return ``x1 >= x2`` for each element.
-
-    Examples
-    --------
-    >>> greater_equal([1.0, 2.0, 3.0], 2)
-    array([False,  True,  True])
-    """
+    """Return ``x1 >= x2`` for each element."""
     return _compared("greater_equal", x1, x2)
 
 

@@ -36,13 +36,7 @@ class Equation(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def parse(equation: str, a_axes: int, b_axes: int | None = None) -> Equation:
-    """Parse an equation for operands with these numbers of axes; ``b_axes=None``: as many as `b` has labels.
-
-    Raises
-    ------
-    ValueError
-        `equation` is not an equation of two operands, or does not fit the numbers of axes.
-    """
+    """Parse an equation for operands with these numbers of axes; ``b_axes=None``: as many as `b` has labels."""
     match = re.fullmatch(f"({_TERM}),({_TERM})(?:->({_TERM}))?", equation.replace(" ", ""))
     if match is None:
         raise ValueError(
@@ -126,8 +120,6 @@ def einsum(equation: str, a: Any, b: Any, *, out_dtype: DTypeLike | None = None,
     ------
     TypeError
         The types have no product, or integers are summed over an axis that the other operand lacks.
-    ValueError
-        The equation is not one of two operands, or the shapes do not fit.
 
     Notes
     -----

@@ -9,6 +9,7 @@ from mp_core.arrays.dtypes import parse
 from mp_core.ops import specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.registry import Row, operation, register
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["convert_to_numpy", "convert_to_tensor"]
 
@@ -26,11 +27,6 @@ def convert_to_tensor(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     dtype : dtype, optional
         The type of the result.
 
-    Raises
-    ------
-    TypeError
-        `x` is neither an array nor a nested list of numbers, or `dtype` is not a dtype.
-
     Examples
     --------
     >>> convert_to_tensor([1, 2]), convert_to_tensor([1, 2], "bfloat16")
@@ -43,25 +39,14 @@ def convert_to_tensor(x: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     return array if dtype is None or array.dtype == parse(dtype) else cast(array, dtype)
 
 
+@shown("{}([1.0, 2.0])", "array([1., 2.])")
 def convert_to_numpy(x: ArrayLike) -> Array:
-    """Convert an array, array-like or variable to a NumPy array, which all arrays of mp_core are.
-
-    Examples
-    --------
-    >>> convert_to_numpy([1.0, 2.0])
-    array([1., 2.])
-    """
+    """Convert an array, array-like or variable to a NumPy array, which all arrays of mp_core are."""
     return np.asarray(array_of(x))
 
 
 def narrowed(array: Array, name: str) -> Array:
-    """Return an array of Python numbers in the dtype `name`, Keras' default for them.
-
-    Raises
-    ------
-    ValueError
-        An integer does not fit int32.
-    """
+    """Return an array of Python numbers in the dtype `name`, Keras' default for them; integers must fit int32."""
     if name == "int32" and array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):
         raise ValueError("integers in `x` must fit int32: convert `x` to an array with another dtype first")
     return np.asarray(array, parse(name))

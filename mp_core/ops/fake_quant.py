@@ -12,12 +12,14 @@ from mp_core.arrays.recorded import constant, current_recording, recordable, wit
 from mp_core.ops.elementwise import compared, computed
 from mp_core.ops.elementwise import where as chosen
 from mp_core.utilities.arguments import axis_of, integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["fake_quant_with_min_max_vars", "nudged_range"]
 
 
 @recordable
 @with_numbers
+@shown("{}([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()", "[0.0, 0.0, 3.0]")
 def fake_quant_with_min_max_vars(
     inputs: ArrayLike,
     min_vals: ArrayLike,
@@ -58,16 +60,8 @@ def fake_quant_with_min_max_vars(
 
     Raises
     ------
-    TypeError
-        An argument has another type.
     ValueError
-        `num_bits` or `axis` is out of range; ``min_vals > max_vals``; a range is too wide or too narrow for the dtype
-        of the computation; the number of ranges differs from the length of `axis`.
-
-    Examples
-    --------
-    >>> fake_quant_with_min_max_vars([-1.0, 0.3, 9.0], 0.0, 3.0, num_bits=2).tolist()
-    [0.0, 0.0, 3.0]
+        ``min_vals > max_vals``, or a range is too wide or too narrow for the dtype of the computation.
     """
     given = asarray(inputs, "inputs")
     if not dtypes.is_float(given.dtype):
@@ -84,16 +78,11 @@ def fake_quant_with_min_max_vars(
     return cast(result, given.dtype)
 
 
+@shown("{}(np.zeros(1), -0.1, 3.0, 2, False, None)[1:]", "(array([0.]), array([3.1]))")
 def nudged_range(
     inputs: Array, min_vals: ArrayLike, max_vals: ArrayLike, num_bits: int, narrow_range: bool, axis: int | None
 ) -> tuple[Array, Array, Array]:
-    """Return the inputs in the computation dtype, and `least` and `most` of :func:`fake_quant_with_min_max_vars`.
-
-    Examples
-    --------
-    >>> nudged_range(np.zeros(1), -0.1, 3.0, 2, False, None)[1:]
-    (array([0.]), array([3.1]))
-    """
+    """Return the inputs in the computation dtype, and `least` and `most` of :func:`fake_quant_with_min_max_vars`."""
     x, start, end, *_ = _nudged(inputs, min_vals, max_vals, num_bits, narrow_range, axis)
     return x, start, end
 

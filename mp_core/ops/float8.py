@@ -12,6 +12,7 @@ from mp_core.arrays import Array, asarray, cast, dtypes
 from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.core.convert import copied
 from mp_core.ops.elementwise import combined
+from mp_core.utilities.docstrings import shown
 
 
 def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, margin: int = 0) -> Array:
@@ -39,8 +40,9 @@ def compute_float8_scale(amax: ArrayLike, scale: ArrayLike, dtype_max: float, ma
     return np.where((new > 0) & np.isfinite(new), new, kept)
 
 
+@shown("{}([1.0, -5.0], [4.0, 3.0, 2.0]).tolist()", "[5.0, 2.0, 4.0]")
 def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
-    """Return the history rolled by one place, with ``max|x|`` at index 0.
+    """Return the history rolled by one place, with ``max|x|`` at index 0, in float32.
 
     If `x` has a NaN, the maximum is NaN; :func:`compute_float8_scale` then keeps the scale.
 
@@ -49,22 +51,7 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
     x : array-like
         Any shape.
     amax_history : array-like
-        Shape (length, ...).
-
-    Returns
-    -------
-    ndarray of float32
-        In the shape of `amax_history`.
-
-    Raises
-    ------
-    ValueError
-        `amax_history` is empty.
-
-    Examples
-    --------
-    >>> compute_float8_amax_history([1.0, -5.0], [4.0, 3.0, 2.0]).tolist()
-    [5.0, 2.0, 4.0]
+        Shape (length, ...); the length is at least 1.
     """
     past = cast(amax_history, "float32")
     if past.ndim == 0 or len(past) == 0:
@@ -76,6 +63,7 @@ def compute_float8_amax_history(x: ArrayLike, amax_history: ArrayLike) -> Array:
 
 @recordable
 @with_numbers
+@shown('{}([1.0, 1000.0], 2.0, "float8_e4m3fn", "float32").tolist()', "[1.0, 896.0]")
 def quantize_and_dequantize(
     inputs: ArrayLike, scale: ArrayLike, quantized_dtype: DTypeLike, compute_dtype: DTypeLike
 ) -> Array:
@@ -89,21 +77,9 @@ def quantize_and_dequantize(
     compute_dtype : dtype
         The dtype of the arithmetic and of the result.
 
-    Raises
-    ------
-    TypeError
-        `compute_dtype` is not a float type.
-    ValueError
-        `quantized_dtype` is another dtype.
-
     Notes
     -----
     Infinities are clipped too; NaN stays NaN. The gradient passes straight through, also where inputs are clipped.
-
-    Examples
-    --------
-    >>> quantize_and_dequantize([1.0, 1000.0], 2.0, "float8_e4m3fn", "float32").tolist()
-    [1.0, 896.0]
     """
     target = dtypes.parse(quantized_dtype, "quantized_dtype")
     if target.name not in ("float8_e4m3fn", "float8_e5m2"):
@@ -125,22 +101,9 @@ def quantize_and_dequantize(
 def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeLike, training: bool) -> Array:
     """Round an operand of a product to float8_e4m3fn by :func:`quantize_and_dequantize` with the current scale.
 
-    The gradient passes straight through. In training the "gradients" of scale and history are their next values: the
-    scale computed from the old history, and the history with the largest magnitude of `x` added.
-
-    Parameters
-    ----------
-    x : ndarray of float
-    scale : ndarray of float32, shape ()
-    history : ndarray of float32, shape (length,)
-    compute_dtype : dtype
-    training : bool
-        Whether scale and history are updated.
-
-    Returns
-    -------
-    ndarray
-        In the shape of `x` and in `compute_dtype`.
+    The gradient passes straight through. In training the "gradients" of the float32 scale, shape (), and history, shape
+    (length,), are their next values: the scale computed from the old history, and the history with the largest
+    magnitude of `x` added.
 
     Examples
     --------
@@ -152,25 +115,11 @@ def delayed_float8(x: Array, scale: Array, history: Array, compute_dtype: DTypeL
 
 @recordable
 @with_numbers
+@shown("{}(np.float32([1.0, 17.0]), np.float32(1), np.zeros(4, np.float32))", "array([ 1., 17.], dtype=float32)")
 def with_float8_gradient(x: Array, scale: Array, history: Array) -> Any:
     """Return `x`; in the backward pass, its gradient is rounded to float8_e5m2 with the current scale.
 
     The "gradients" of scale and history are their next values, as for :func:`delayed_float8`: the largest magnitude of
     the gradient of `x` is added to the history.
-
-    Parameters
-    ----------
-    x : ndarray of float
-    scale : ndarray of float32, shape ()
-    history : ndarray of float32, shape (length,)
-
-    Returns
-    -------
-    ndarray
-
-    Examples
-    --------
-    >>> with_float8_gradient(np.float32([1.0, 17.0]), np.float32(1), np.zeros(4, np.float32))
-    array([ 1., 17.], dtype=float32)
     """
     return copied(x)

@@ -14,6 +14,7 @@ from mp_core.ops.functions import absolute
 from mp_core.ops.pairs import maximum, minimum, subtract
 from mp_core.ops.registry import operation
 from mp_core.ops.sums import sum as sum_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["all", "any", "isfinite", "isinf", "isnan", "logical_and", "logical_not", "logical_or", "logical_xor"]
 
@@ -25,6 +26,7 @@ def _truth(x: ArrayLike) -> Array:
 
 
 @operation(specs.both, "x1 x2")
+@shown("{}([True, True, False], [2, 0, 1])", "array([ True, False, False])")
 def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return for each pair of elements whether both are true.
 
@@ -36,120 +38,67 @@ def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
     Returns
     -------
     ndarray of bool
-
-    Raises
-    ------
-    TypeError
-        An operand is not numeric.
-    ValueError
-        The shapes do not broadcast.
-
-    Examples
-    --------
-    >>> logical_and([True, True, False], [2, 0, 1])
-    array([ True, False, False])
     """
     return greater(minimum(_truth(x1), _truth(x2)), 0.0)
 
 
 @operation(specs.both, "x1 x2")
+@shown("{}([True, True, False], [2, 0, 0])", "array([ True,  True, False])")
 def logical_or(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return for each pair of elements whether at least one is true: see :func:`logical_and`.
-
-    Examples
-    --------
-    >>> logical_or([True, True, False], [2, 0, 0])
-    array([ True,  True, False])
-    """
+    """Return for each pair of elements whether at least one is true: see :func:`logical_and`."""
     return greater(maximum(_truth(x1), _truth(x2)), 0.0)
 
 
 @operation(specs.both, "x1 x2")
+@shown("{}([True, True, False], [2, 0, 0])", "array([False,  True, False])")
 def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return for each pair of elements whether exactly one is true: see :func:`logical_and`.
-
-    Examples
-    --------
-    >>> logical_xor([True, True, False], [2, 0, 0])
-    array([False,  True, False])
-    """
+    """Return for each pair of elements whether exactly one is true: see :func:`logical_and`."""
     return not_equal(_truth(x1), _truth(x2))
 
 
 @operation(specs.truths)
+@shown("{}([2.0, 0.0])", "array([False,  True])")
 def logical_not(x: ArrayLike) -> Array:
-    """Return for each element whether it is 0: see :func:`logical_and`.
-
-    Examples
-    --------
-    >>> logical_not([2.0, 0.0])
-    array([False,  True])
-    """
+    """Return for each element whether it is 0: see :func:`logical_and`."""
     return equal(_truth(x), 0.0)
 
 
 @operation(choosing_specs.judged, options="axis keepdims")
+@shown("{}([[True, True], [True, False]], axis=1)", "array([ True, False])")
 def all(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """Return whether all elements along axes are true.
-
-    Examples
-    --------
-    >>> all([[True, True], [True, False]], axis=1)
-    array([ True, False])
-    """
+    """Return whether all elements along axes are true."""
     return equal(sum_of(subtract(1.0, _truth(x)), axis, keepdims=keepdims), 0.0)
 
 
 @operation(choosing_specs.judged, options="axis keepdims")
+@shown("{}([[True, False], [False, False]], axis=1)", "array([ True, False])")
 def any(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """Return whether any element along axes is true.
-
-    Examples
-    --------
-    >>> any([[True, False], [False, False]], axis=1)
-    array([ True, False])
-    """
+    """Return whether any element along axes is true."""
     return greater(sum_of(_truth(x), axis, keepdims=keepdims), 0.0)
 
 
 def _magnitude(x: ArrayLike) -> Array:
-    """Return the magnitudes of floats; zeros for integers, which are all finite."""
     array = array_of(x)
     return absolute(array) if is_float(array.dtype) else np.zeros(array.shape, F32)
 
 
 @operation(specs.truths)
+@shown("{}(np.float32([1, np.nan, np.inf]))", "array([False,  True, False])")
 def isnan(x: ArrayLike) -> Array:
-    """Return for each element whether it is NaN.
-
-    Examples
-    --------
-    >>> isnan(np.float32([1, np.nan, np.inf]))
-    array([False,  True, False])
-    """
+    """Return for each element whether it is NaN."""
     magnitude = _magnitude(x)
     return not_equal(magnitude, magnitude)
 
 
 @operation(specs.truths)
+@shown("{}(np.float32([1, np.nan, -np.inf]))", "array([False, False,  True])")
 def isinf(x: ArrayLike) -> Array:
-    """Return for each element whether it is infinite.
-
-    Examples
-    --------
-    >>> isinf(np.float32([1, np.nan, -np.inf]))
-    array([False, False,  True])
-    """
+    """Return for each element whether it is infinite."""
     return equal(_magnitude(x), np.inf)
 
 
 @operation(specs.truths)
+@shown("{}(np.float32([1, np.nan, -np.inf]))", "array([ True, False, False])")
 def isfinite(x: ArrayLike) -> Array:
-    """Return for each element whether it is neither infinite nor NaN.
-
-    Examples
-    --------
-    >>> isfinite(np.float32([1, np.nan, -np.inf]))
-    array([ True, False, False])
-    """
+    """Return for each element whether it is neither infinite nor NaN."""
     return less(_magnitude(x), np.inf)

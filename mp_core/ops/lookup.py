@@ -12,6 +12,7 @@ from mp_core.arrays.quantization.recipe import KINDS
 from mp_core.arrays.recorded import comes_from_input, is_recorded, recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
 from mp_core.utilities.arguments import integer, kind_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["check_indices", "take_rows", "token_places"]
 
@@ -37,11 +38,6 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     ------
     IndexError
         An index is outside of the table.
-    TypeError
-        `table` is neither a float array nor quantized, `indices` is not an ndarray of integers, or `dtype` is not a
-        float type.
-    ValueError
-        `table` does not have two axes.
 
     Examples
     --------
@@ -87,17 +83,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
 
 
 def check_indices(indices: Array, rows: int, what: str, error: type[Exception] = IndexError) -> None:
-    """Raise unless all elements are from 0 to ``rows - 1``. Recorded arrays are checked when the plan looks rows up.
-
-    Parameters
-    ----------
-    indices : ndarray of int
-    rows : int
-    what : str
-        The name of the indices in the error message.
-    error : type
-        The class of the error.
-    """
+    """Raise `error`, which calls the indices `what`, if one is not from 0 to ``rows - 1``; plans check in each run."""
     if not is_recorded(indices) and indices.size and not 0 <= indices.min() <= indices.max() < rows:
         raise error(f"{what} must be from 0 to {rows - 1}; received {indices.min()} to {indices.max()}")
 
@@ -114,6 +100,7 @@ def _is_gathered(table: QuantizedArray) -> bool:
 
 
 @recordable
+@shown("{}(np.array([[5, 6, 1], [1, 7, 7]]), 1)", "array([[2, 3, 1],\n       [1, 2, 3]], dtype=int32)")
 def token_places(ids: Array, padding: int) -> Array:
     """Return the positions of tokens: ``padding + 1``, ``padding + 2``, ... in each row, skipping padding tokens.
 
@@ -128,19 +115,6 @@ def token_places(ids: Array, padding: int) -> Array:
     Returns
     -------
     ndarray of int32, shape (n, length)
-
-    Raises
-    ------
-    TypeError
-        `ids` is not an ndarray of integers, or `padding` is not an integer.
-    ValueError
-        `ids` does not have two axes, or an id, `padding` or a position does not fit int32.
-
-    Examples
-    --------
-    >>> token_places(np.array([[5, 6, 1], [1, 7, 7]]), 1)
-    array([[2, 3, 1],
-           [1, 2, 3]], dtype=int32)
     """
     _check_integers(ids, "ids")
     if ids.ndim != 2:

@@ -21,6 +21,7 @@ from mp_core.ops.functions import sqrt, square, where
 from mp_core.ops.pairs import divide, maximum, multiply
 from mp_core.ops.registry import operation
 from mp_core.ops.sums import sum as sum_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["length", "normalize", "over_length", "squared"]
 
@@ -41,20 +42,11 @@ _RANGES = {F32: _Range(2.0**-100, 2.0**126, 2.0**100, 2.0**-96), F64: _Range(2.0
 
 
 class Squared(NamedTuple):
-    """Vectors, each times a power of two, and the sums of their squares.
-
-    Attributes
-    ----------
-    x : ndarray
-    squares : ndarray
-        The summed axes have length 1.
-    by : ndarray or None
-        The powers of two; None: all are 1.
-    """
+    """Vectors, each times a power of two, and the sums of their squares."""
 
     x: Array
-    squares: Array
-    by: Array | None
+    squares: Array  # The summed axes have length 1.
+    by: Array | None  # The powers of two; None: all are 1.
 
 
 def squared(x: Array, axis: Any, epsilon: float = 0.0) -> Squared:
@@ -62,13 +54,7 @@ def squared(x: Array, axis: Any, epsilon: float = 0.0) -> Squared:
 
     If the sum of squares of a vector is above 2^126 or NaN, the vector is multiplied by 2^-96 and squared again. If the
     sum and `epsilon` are below 2^-100, it is multiplied by 2^100. In float64 they are 2^1020, 2^-768, 2^-960 and 2^800.
-
-    Parameters
-    ----------
-    x : ndarray of float32 or float64
-    axis : int, sequence of int or None
-    epsilon : float
-        The caller takes the maximum of the sum and `epsilon`. So if `epsilon` is large, small sums need no precision.
+    The caller takes the maximum of the sum and `epsilon`. So if `epsilon` is large, small sums need no precision.
     """
     bounds = _RANGES[F64 if x.dtype == F64 else F32]
     with np.errstate(over="ignore", under="ignore"):
@@ -86,11 +72,6 @@ def length(x: Array, axis: Any = None) -> Array:
     """Return the Euclidean norms of `x` along axes, which are kept with length 1; infinite if the dtype overflows.
 
     The gradient at a vector of zeros is 0.
-
-    Parameters
-    ----------
-    x : ndarray of float32 or float64
-    axis : int, sequence of int or None
     """
     _, squares, by = squared(x, axis)
     is_zero = equal(squares, 0.0)
@@ -99,14 +80,7 @@ def length(x: Array, axis: Any = None) -> Array:
 
 
 def over_length(x: Array, axis: Any, least: float) -> Array:
-    """Return `x` divided by the larger one of its Euclidean norm along axes and `least`.
-
-    Parameters
-    ----------
-    x : ndarray of float32 or float64
-    axis : int, sequence of int or None
-    least : float
-    """
+    """Return `x` divided by the larger one of its Euclidean norm along axes and `least`."""
     x, squares, by = squared(x, axis, least * least)
     # The maximum is taken before the root, since sqrt has no gradient at 0.
     return divide(x, sqrt(maximum(squares, least * least if by is None else square(multiply(by, least)))))
@@ -116,6 +90,7 @@ def over_length(x: Array, axis: Any, least: float) -> Array:
     specs.rows, options="axis epsilon", home="nn", defaults={"epsilon": None}, fixed={"order": (2,)},
     forms={"epsilon": (math.sqrt, lambda length: (1e-7 if length is None else length) ** 2)},  # Keras: of the length
 )  # fmt: skip
+@shown("{}(np.array([[3.0, 4.0]], np.float32))", "array([[0.6, 0.8]], dtype=float32)")
 def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     """Return `x` divided by its Euclidean norm along an axis: ``x / sqrt(maximum(sum(x**2), epsilon))``.
 
@@ -135,11 +110,6 @@ def normalize(x: ArrayLike, axis: int = -1, epsilon: float = 1e-12) -> Array:
     -------
     ndarray
         The shape and type of `x`.
-
-    Examples
-    --------
-    >>> normalize(np.array([[3.0, 4.0]], np.float32))
-    array([[0.6, 0.8]], dtype=float32)
     """
     x = array_of(x)
     x = x if is_float(x.dtype) else cast(x, F32)

@@ -10,6 +10,7 @@ from mp_core.core.convert import copy_into, filled
 from mp_core.ops import specs
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import kind_of
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["pad", "pad_zeros"]
 
@@ -24,18 +25,6 @@ def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
     widths : int or sequence of (int, int)
         The numbers of zeros before and after, for each axis. An integer or a single pair applies to all axes.
 
-    Returns
-    -------
-    ndarray
-        A new array.
-
-    Raises
-    ------
-    TypeError
-        `x` is not an ndarray, or a width is not an integer.
-    ValueError
-        `widths` does not have two numbers for each axis, or one is negative.
-
     Examples
     --------
     >>> import numpy as np
@@ -49,15 +38,9 @@ def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
     specs.padded, "x value", {"pad_width": "widths"}, names={"value": "constant_values"}, fixed={"mode": ("constant",)}
 )
 @recordable
+@shown("{}(np.array([1.0, 2.0]), [(1, 0)], -np.inf)", "array([-inf,   1.,   2.])")
 def pad(x: Array, widths: int | Sequence[tuple[int, int]], value: float = 0.0) -> Array:
-    """Pad `x` with a constant `value`; see :func:`pad_zeros`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pad(np.array([1.0, 2.0]), [(1, 0)], -np.inf)
-    array([-inf,   1.,   2.])
-    """
+    """Pad `x` with a constant `value`; see :func:`pad_zeros`."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"`x` must be an ndarray; received {kind_of(x)}")
     pairs = specs.pad_widths(widths, x.ndim)

@@ -19,7 +19,7 @@ from mp_core.ops.attention import checked_offsets
 from mp_core.ops.elementwise import combined
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import integer
-from mp_core.utilities.docstrings import documented
+from mp_core.utilities.docstrings import documented, shown
 
 __all__ = ["COMMON_TYPE", "ERRORS", "OPERANDS", "add", "divide", "gate", "maximum", "minimum", "multiply", "operands",
            "ragged_rotary", "rotary", "subtract", "true_divide"]  # fmt: skip
@@ -59,15 +59,9 @@ _FLOATS = documented(OPERANDS.format(x="x", y="y"), COMMON_TYPE.format(integers=
 @recordable
 @with_numbers
 @_EXACT
+@shown("{}(np.array([1, 3], np.float16), 0.5)", "array([1.5, 3.5], dtype=float16)")
 def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x + y``. Floats are added in float32 and rounded once; integers are exact.
-
-    Examples
-    --------
-    >>> add(np.array([[1, 2], [3, 4]], np.float16), np.array([0.5, -0.5], np.float16))
-    array([[1.5, 1.5],
-           [3.5, 3.5]], dtype=float16)
-    """
+    """Return ``x + y``. Floats are added in float32 and rounded once; integers are exact."""
     return _combined("add", x, y)
 
 
@@ -75,14 +69,9 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_EXACT
+@shown("{}(np.array([1, 2, 3], np.float32), 0.5)", "array([0.5, 1. , 1.5], dtype=float32)")
 def multiply(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x * y``, element by element. Floats are multiplied in float32 and rounded once; integers are exact.
-
-    Examples
-    --------
-    >>> multiply(np.array([1, 2, 3], np.float32), 0.5)
-    array([0.5, 1. , 1.5], dtype=float32)
-    """
+    """Return ``x * y``, element by element. Floats are multiplied in float32 and rounded once; integers are exact."""
     return _combined("multiply", x, y)
 
 
@@ -90,14 +79,9 @@ def multiply(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_EXACT
+@shown("{}(1.0, np.array([1, 2], np.float16))", "array([ 0., -1.], dtype=float16)")
 def subtract(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x - y``. Floats are subtracted in float32 and rounded once; integers are exact; booleans are refused.
-
-    Examples
-    --------
-    >>> subtract(1.0, np.array([1, 2], np.float16))
-    array([ 0., -1.], dtype=float16)
-    """
+    """Return ``x - y``. Floats are subtracted in float32 and rounded once; integers are exact; booleans are refused."""
     return _combined("subtract", x, y)
 
 
@@ -105,27 +89,17 @@ def subtract(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_FLOATS
+@shown("{}(np.array([1, 3], np.float32), 2)", "array([0.5, 1.5], dtype=float32)")
 def divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x / y``, divided in float32 and rounded once; infinities and NaN follow IEEE 754.
-
-    Examples
-    --------
-    >>> divide(np.array([1, 3], np.float32), 2)
-    array([0.5, 1.5], dtype=float32)
-    """
+    """Return ``x / y``, divided in float32 and rounded once; infinities and NaN follow IEEE 754."""
     return _combined("divide", x, y, exact=False)
 
 
 @operation(specs.divided, "x y")
 @_FLOATS
+@shown("{}(np.array([1, 3], np.float32), 2)", "array([0.5, 1.5], dtype=float32)")
 def true_divide(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return ``x / y``: Keras' other name of :func:`divide`.
-
-    Examples
-    --------
-    >>> true_divide(np.array([1, 3], np.float32), 2)
-    array([0.5, 1.5], dtype=float32)
-    """
+    """Return ``x / y``: Keras' other name of :func:`divide`."""
     return divide(x, y)
 
 
@@ -133,14 +107,9 @@ def true_divide(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_EXACT
+@shown("{}(np.array([-1, 2], np.float32), 0)", "array([0., 2.], dtype=float32)")
 def maximum(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return the larger of two elements: NaN if one is NaN; +0 is larger than -0.
-
-    Examples
-    --------
-    >>> maximum(np.array([-1, 2], np.float32), 0)
-    array([0., 2.], dtype=float32)
-    """
+    """Return the larger of two elements: NaN if one is NaN; +0 is larger than -0."""
     return _combined("maximum", x, y)
 
 
@@ -148,20 +117,16 @@ def maximum(x: ArrayLike, y: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_EXACT
+@shown("{}(np.array([-1, 2], np.float32), 0)", "array([-1.,  0.], dtype=float32)")
 def minimum(x: ArrayLike, y: ArrayLike) -> Array:
-    """Return the smaller of two elements: NaN if one is NaN; -0 is smaller than +0.
-
-    Examples
-    --------
-    >>> minimum(np.array([-1, 2], np.float32), 0)
-    array([-1.,  0.], dtype=float32)
-    """
+    """Return the smaller of two elements: NaN if one is NaN; -0 is smaller than +0."""
     return _combined("minimum", x, y)
 
 
 @recordable
 @with_numbers
 @_FLOATS
+@shown('{}(np.array([-1, 2], np.float32), np.array([3, 4], np.float32), "relu")', "array([0., 8.], dtype=float32)")
 def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     """Return ``activation(x) * y``, computed in float32 and rounded once, as in gated perceptrons.
 
@@ -169,11 +134,6 @@ def gate(x: ArrayLike, y: ArrayLike, activation: str) -> Array:
     ----------
     activation : str
         The name of an activation that products apply, or ``"linear"``.
-
-    Examples
-    --------
-    >>> gate(np.array([-1, 2], np.float32), np.array([3, 4], np.float32), "relu")
-    array([0., 8.], dtype=float32)
     """
     name = None if activation == "linear" else activation
     if name not in ACTIVATIONS:
@@ -294,11 +254,8 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
 
     Raises
     ------
-    TypeError
-        `offsets` is not int32, or `few` is not an integer.
     ValueError
-        The shapes do not fit, `offsets` do not ascend from 0 to the number of tokens, or `few` is not from 0 to
-        2^31 - 1.
+        The shapes do not fit, or `offsets` do not ascend from 0 to the number of tokens.
 
     Examples
     --------

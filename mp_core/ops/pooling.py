@@ -46,11 +46,8 @@ def ragged_pool(
 
     Raises
     ------
-    TypeError
-        `x` has another type, `offsets` is not int32, or `skipped` or `longest` is not an integer.
     ValueError
-        `pooling` is unknown, `x` does not have two axes, `offsets` do not ascend within its rows, `skipped` is
-        negative, or a sequence has at most `skipped` or more than `longest` rows.
+        `offsets` do not ascend within the rows, or a sequence has at most `skipped` or more than `longest` rows.
 
     Examples
     --------
@@ -94,7 +91,6 @@ def _checked_lengths(offsets: Array, tokens: int, skipped: int, longest: int | N
 
 
 def _weights(pooling: str, skipped: int, longest: int, dtype: Any) -> Array:
-    """Return the weight of each row of a sequence."""
     weights = np.arange(1, longest + 1).astype(dtype) if pooling == "weightedmean" else np.ones(longest, dtype)
     weights[:skipped] = 0
     return weights

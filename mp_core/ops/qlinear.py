@@ -42,17 +42,10 @@ def qlinear_matmul(
     dtype : {"int8", "uint8"}, optional
         The type of its codes. Default: the type of `a`.
 
-    Returns
-    -------
-    QuantizedArray
-
     Raises
     ------
-    TypeError
-        An operand is not as described above, or `dtype` is another type.
     ValueError
-        The shapes do not fit; k is too large for an exact sum; `out_scale` is not positive and finite, or so small that
-        ``a_scale * b_scale / out_scale`` overflows; or `out_zero_point` is out of the range of the codes.
+        The shapes do not fit; k is too large for an exact sum; or ``a_scale * b_scale / out_scale`` overflows.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.ops import specs
 from mp_core.ops.pairs import COMMON_TYPE, ERRORS, OPERANDS, operands
 from mp_core.ops.registry import operation
-from mp_core.utilities.docstrings import documented
+from mp_core.utilities.docstrings import documented, shown
 
 __all__ = ["floor_divide", "mod"]
 
@@ -40,14 +40,9 @@ def floor_divide(x1: ArrayLike, x2: ArrayLike) -> Array:
 @recordable
 @with_numbers
 @_QUOTIENTS
+@shown("{}([7, -7], 3)", "array([1, 2])")
 def mod(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Return the remainder ``x1 - floor_divide(x1, x2) * x2``, which has the sign of ``x2``.
-
-    Examples
-    --------
-    >>> mod([7, -7], 3)
-    array([1, 2])
-    """
+    """Return the remainder ``x1 - floor_divide(x1, x2) * x2``, which has the sign of ``x2``."""
     return _computed(np.mod, x1, x2)
 
 

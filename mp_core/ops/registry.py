@@ -19,60 +19,32 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Arguments(NamedTuple):
-    """The arguments of a call, split as Keras' operation class takes them.
+    """The arguments of a call, split as Keras' operation class takes them."""
 
-    Attributes
-    ----------
-    operands : list
-        The positional operands.
-    named : dict
-        Optional operands, by name.
-    options : dict
-        The arguments of the class's constructor.
-    """
-
-    operands: list[Any]
-    named: dict[str, Any]
-    options: dict[str, Any]
+    operands: list[Any]  # The positional operands.
+    named: dict[str, Any]  # Optional operands, by name.
+    options: dict[str, Any]  # The arguments of the class's constructor.
 
 
 @dataclass(frozen=True)
 class Row:
-    """An operation of :mod:`mp_core.ops`, and how its arguments correspond to those of Keras' class.
+    """An operation of :mod:`mp_core.ops`, and how its arguments correspond to those of Keras' class."""
 
-    Attributes
-    ----------
-    name : str
-        The name of Keras' class.
-    function : callable
-        The operation.
-    rule : callable
-        Computes shape and dtype of the results: see :mod:`mp_core.ops.specs`.
-    operands : tuple of str
-        The parameters of `function` that are arrays or numbers. Those with defaults are passed by name.
-    options : mapping of str to str
-        Parameter of the class's constructor -> parameter of `function`.
-    home : str
-        The module below ``keras.src.ops`` that defines the class.
-    names : mapping of str to str
-        Operand passed by name -> Keras' name of it, if that differs.
-    defaults : mapping of str to object
-        Option -> its default in Keras, if `function` has another default.
-    forms : mapping of str to pair of callable
-        Option whose values differ in meaning -> (our value to Keras', Keras' value to ours).
-    fixed : mapping of str to tuple
-        Constructor parameter that `function` lacks -> its values under which the class computes what `function` does.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    rule: Rule
+    name: str  # The name of Keras' class.
+    function: Callable[..., Any]  # The operation.
+    rule: Rule  # Computes shape and dtype of the results: see `mp_core.ops.specs`.
+    # The parameters of `function` that are arrays or numbers. Those with defaults are passed by name.
     operands: tuple[str, ...] = ("x",)
+    # Parameter of the class's constructor -> parameter of `function`.
     options: Mapping[str, str] = field(default_factory=dict)
-    home: str = "numpy"
+    home: str = "numpy"  # The module below ``keras.src.ops`` that defines the class.
+    # Operand passed by name -> Keras' name of it, if that differs.
     names: Mapping[str, str] = field(default_factory=dict)
+    # Option -> its default in Keras, if `function` has another default.
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    # Option whose values differ in meaning -> (our value to Keras', Keras' value to ours).
     forms: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = field(default_factory=dict)
+    # Constructor parameter that `function` lacks -> its values under which the class computes what `function` does.
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -91,13 +63,7 @@ class Row:
         return {ours: theirs for theirs, ours in self.options.items()} | dict(self.names)
 
     def arguments(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """Split the arguments of a call of `function`: this row's function, or the general path of a compiled one.
-
-        Raises
-        ------
-        TypeError
-            An argument is not its default, and Keras' class has no such argument.
-        """
+        """Split the arguments of a call of `function`: this row's function, or the general path of a compiled one."""
         bound = inspect.signature(function).bind(*args, **kwargs)
         bound.apply_defaults()
         found = Arguments([], {}, {})
@@ -119,13 +85,7 @@ class Row:
         return found
 
     def checked_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of the class's constructor that `function` has, with Keras' defaults.
-
-        Raises
-        ------
-        ValueError
-            Keras' class has no such argument, or it has a value that `function` cannot compute.
-        """
+        """Return the arguments of the class's constructor that `function` has, with Keras' defaults."""
         allowed = self.options.keys() | self.fixed.keys()
         if not isinstance(options, Mapping) or not options.keys() <= allowed:
             raise ValueError(f"`options` of {self.name} must be of {sorted(allowed)}; received {options!r:.200}")
@@ -135,13 +95,7 @@ class Row:
         return {**self.defaults, **{name: value for name, value in options.items() if name in self.options}}
 
     def keywords(self, operands: Sequence[Any], named: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments of a call of Keras' class as keywords of `function` and `rule`.
-
-        Raises
-        ------
-        TypeError
-            The number of operands is wrong.
-        """
+        """Return the arguments of a call of Keras' class as keywords of `function` and `rule`."""
         if not self._required_operands <= len(operands) <= len(self.operands):
             raise TypeError(f"{self.name} takes {self._required_operands} operands; received {len(operands)}")
         back = {theirs: ours for ours, theirs in self._keras_names.items()}
@@ -164,16 +118,9 @@ def register(row: Row, *functions: Callable[..., Any]) -> None:
 def operation(
     rule: Rule, operands: str = "x", options: str | Mapping[str, str] = "", home: str = "numpy", **others: Any
 ) -> Callable[[F], F]:
-    """Return a decorator that registers a function as an operation that takes symbolic arrays.
+    """Return a decorator that registers a function as an operation that takes symbolic arrays, by a :class:`Row`.
 
-    Parameters
-    ----------
-    rule, home, **others
-        The attributes of :class:`Row`.
-    operands : str
-        The names of the operands, separated by spaces.
-    options : str or mapping
-        The names of the options, separated by spaces, if Keras has the same names; otherwise as in :class:`Row`.
+    `operands` and `options` are names separated by spaces; options whose names differ from Keras' are a mapping.
     """
     names: Mapping[str, str] = options if isinstance(options, Mapping) else {name: name for name in options.split()}
 

@@ -31,6 +31,7 @@ from mp_core.ops import specs
 from mp_core.ops.axes import several_axes
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axes_of, axis_of, integer, number
+from mp_core.utilities.docstrings import shown
 
 __all__ = [
     "checked_scale",
@@ -47,6 +48,7 @@ _LARGEST = (float(np.finfo(F32).max), float(np.finfo(F64).max))
 @operation(specs.rows, options="axis", home="nn")
 @several_axes
 @recordable
+@shown("{}(np.zeros(4, np.float32), mask=[True, True, False, False])", "array([0.5, 0.5, 0. , 0. ], dtype=float32)")
 def softmax(
     x: ArrayLike,
     *,
@@ -78,16 +80,8 @@ def softmax(
 
     Raises
     ------
-    TypeError
-        `x` is not numeric, `mask` is neither bool nor integer, `axis` is not of integers, or `out` has another type.
     ValueError
-        `axis` is out of range, empty, or names an axis twice, `scale` is not finite in float32 (float64 for float64
-        `x`), `mask` has numbers other than 0 and 1, or the shapes do not fit.
-
-    Examples
-    --------
-    >>> softmax(np.zeros(4, np.float32), mask=[True, True, False, False])
-    array([0.5, 0.5, 0. , 0. ], dtype=float32)
+        `mask` has numbers other than 0 and 1, or the shapes do not fit.
     """
     axis, scale = integer(axis, "axis"), number(scale, "scale")
     held = imported_out(out)
@@ -133,13 +127,6 @@ def log_softmax(x: ArrayLike, *, axis: int | Sequence[int] = -1) -> Array:
     -------
     ndarray
         The shape and type of `x`, computed in float32. A row with NaN or +Inf, or with only -Inf, gives NaN.
-
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or `axis` is not of integers.
-    ValueError
-        `axis` is out of range, empty, or names an axis twice.
 
     Examples
     --------
@@ -188,14 +175,6 @@ def layer_norm(
     -------
     ndarray
         The shape and type of `x`. Sums for mean and variance are float32 (float64 for float64).
-
-    Raises
-    ------
-    TypeError
-        An argument is not numeric, `axis` is neither an integer nor a sequence of them, or `out` has another type than
-        `x`.
-    ValueError
-        `axis` is out of range, empty, or names an axis twice, shapes do not fit, or `epsilon` is negative or NaN.
 
     Examples
     --------
@@ -248,6 +227,7 @@ def layer_norm(
 
 
 @recordable
+@shown("{}(np.array([1, 7], np.float16), [1.0, 0.5], epsilon=0.0)", "array([0.2, 0.7], dtype=float16)")
 def rms_norm(
     x: ArrayLike,
     gamma: ArrayLike | None = None,
@@ -273,11 +253,6 @@ def rms_norm(
     -------
     ndarray
         The shape and type of `x`. The sum of squares is float32 (float64 for float64).
-
-    Examples
-    --------
-    >>> rms_norm(np.array([1, 7], np.float16), [1.0, 0.5], epsilon=0.0)
-    array([0.2, 0.7], dtype=float16)
     """
     axes, epsilon = _axes(axis), number(epsilon, "epsilon", 0.0)
     held = imported_out(out)

@@ -99,11 +99,6 @@ def counted(dtype: np.dtype[Any]) -> np.dtype[Any]:
 def broadcast(*shapes: Shape) -> Shape:
     """Return the broadcast shape.
 
-    Raises
-    ------
-    ValueError
-        The shapes do not broadcast.
-
     Examples
     --------
     >>> broadcast((None, 3), (5, 1))
@@ -124,13 +119,7 @@ def _stretched(lengths: Sequence[int | None], shapes: Sequence[Shape]) -> int | 
 
 
 def merged(*lengths: int | None) -> int | None:
-    """Return the length of axes that must have equal lengths; None if no length is known.
-
-    Raises
-    ------
-    ValueError
-        Two lengths differ.
-    """
+    """Return the length of axes that must have equal lengths; None if no length is known."""
     known = {n for n in lengths if n is not None}
     if len(known) > 1:
         raise ValueError(f"axes that belong together must be equally long; received lengths {sorted(known)}")
@@ -402,13 +391,7 @@ def concatenated(xs: Sequence[Operand], axis: int = 0) -> Spec:
 
 
 def end_to_end(shapes: Sequence[Shape], place: int) -> Shape:
-    """Return the shape of concatenated arrays. The lengths of the other axes are those of the first array, as in Keras.
-
-    Raises
-    ------
-    ValueError
-        The known lengths of the other axes differ.
-    """
+    """Return the shape of concatenated arrays. Lengths of other axes are those of the first array, as in Keras."""
     first, *others = (shape[:place] + shape[place + 1 :] for shape in shapes)
     if not all(_agree(first, other) for other in others):
         raise ValueError(f"arrays must have the same shape except along axis {place}; received shapes {list(shapes)}")
@@ -436,15 +419,7 @@ def padded(x: Operand, widths: Any, value: Operand = 0.0) -> Spec:
 
 
 def pad_widths(widths: Any, ndim: int) -> list[tuple[int, int]]:
-    """Return the numbers of elements added before and after each axis; an integer or a single pair is for all axes.
-
-    Raises
-    ------
-    TypeError
-        A width is not an integer.
-    ValueError
-        There are neither two widths for each axis nor a single pair, or one is negative.
-    """
+    """Return the numbers of elements added before and after each axis; an integer or a single pair is for all axes."""
     pairs = [(widths, widths)] if isinstance(widths, int | np.integer) else [tuple(pair) for pair in widths]
     found = [tuple(integer(width, "widths") for width in pair) for pair in (pairs * ndim if len(pairs) == 1 else pairs)]
     if len(found) != ndim or any(len(pair) != 2 or min(pair) < 0 for pair in found):
@@ -501,13 +476,7 @@ def matrix_product(a: Operand, b: Operand) -> Spec:
 
 
 def product_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of a product, as of :func:`mp_core.ops.matmul`.
-
-    Raises
-    ------
-    TypeError
-        The operands have no product.
-    """
+    """Return the dtype of a product, as of :func:`mp_core.ops.matmul`."""
     if not is_float(a) and not is_float(b):
         if a.itemsize == b.itemsize == 1 and _BOOL not in (a, b):
             return _INT32

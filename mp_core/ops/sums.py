@@ -46,13 +46,6 @@ def sum(
         The bits are the same for every instruction set, number of threads, memory layout and order of axes. A sum
         without elements is 0. float64 is summed in float64, by NumPy; integers are summed exactly, modulo 2^64.
 
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, `axis` is not of integers, or `out_dtype` is not allowed.
-    ValueError
-        `axis` is out of range or names an axis twice, or `out` has another shape.
-
     Notes
     -----
     The numerics page states the order of sums and proves an error bound. Contiguous arrays, also with permuted axes,

@@ -14,6 +14,7 @@ from mp_core.core.convert import filled
 from mp_core.core.pairs import add_windows
 from mp_core.core.pooling import pool_windows
 from mp_core.utilities.arguments import positive_integer
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["overlap_add", "parts_of_windows", "spans_of", "window_maxima", "window_sums", "windows_of"]
 
@@ -36,13 +37,6 @@ def window_maxima(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
     ndarray, shape (batch, windows ..., channels)
         In the type of `x`; only windows that are completely inside.
 
-    Raises
-    ------
-    TypeError
-        `x` is not numeric, or a length is not an integer.
-    ValueError
-        `x` has another number of axes, or fewer places than a window; or a length is not positive.
-
     Examples
     --------
     >>> window_maxima(np.array([[[1.0], [3.0], [2.0], [4.0]]], np.float32), [2], [2])
@@ -54,16 +48,14 @@ def window_maxima(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
 
 
 @recordable
+@shown(
+    "{}(np.array([[[1.0], [3.0], [2.0], [4.0]]], np.float32), [3], [1])",
+    "array([[[6.],\n        [9.]]], dtype=float32)",
+)
 def window_sums(x: Any, size: Sequence[int], strides: Sequence[int]) -> Array:
     """Return the sum of every window, for each channel, added over its places in C order, in float32.
 
     Arguments and shape of the result are those of :func:`window_maxima`. The result is float32, or float64 for float64.
-
-    Examples
-    --------
-    >>> window_sums(np.array([[[1.0], [3.0], [2.0], [4.0]]], np.float32), [3], [1])
-    array([[[6.],
-            [9.]]], dtype=float32)
     """
     x = as_float(x)
     return _pooled("sums", x, F64 if x.dtype == F64 else F32, size, strides)
@@ -108,30 +100,18 @@ def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> l
 # ---- windows with dilation, as convolutions have them
 
 
+@shown("{}((3, 2), (1, 4))", "[3, 5]")
 def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Return the extents of a dilated window along each axis.
-
-    Examples
-    --------
-    >>> spans_of((3, 2), (1, 4))
-    [3, 5]
-    """
+    """Return the extents of a dilated window along each axis."""
     return [rate * (length - 1) + 1 for rate, length in zip(dilation, size, strict=True)]
 
 
 def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> Array:
-    """Return a view of all windows that are completely inside `x`.
+    """Return a view of all windows that are completely inside `x`, shape (batch, windows ..., size ..., channels).
 
-    Parameters
-    ----------
-    x : ndarray, shape (batch, places ..., channels)
-    size, strides, dilation : sequence of int
-        For each axis of places: the number of elements of a window, the distance to the next window, and the distance
-        to the next element of the window.
-
-    Returns
-    -------
-    ndarray, shape (batch, windows ..., size ..., channels)
+    `x` has the shape (batch, places ..., channels). For each axis of places, there are the number of elements of a
+    window, the distance to the next window (`strides`), and the distance to the next element of the window
+    (`dilation`).
 
     Examples
     --------
@@ -147,27 +127,12 @@ def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: 
 
 
 @recordable
+@shown("{}(np.ones((1, 3, 2, 1), np.float32), [1], [1])[0, :, 0]", "array([1., 2., 2., 1.], dtype=float32)")
 def overlap_add(x: Array, strides: Sequence[int], dilation: Sequence[int]) -> Array:
     """Return the sum of overlapping windows, each added at its position: the transpose of :func:`windows_of`.
 
     Each element starts at +0. The elements of the windows are added in C order (batch, windows, places of a window), in
-    float32. In float64 the outermost loop is that over the places of a window.
-
-    Parameters
-    ----------
-    x : ndarray of float, shape (batch, windows ..., size ..., channels)
-    strides, dilation : sequence of int
-        As in :func:`windows_of`, one for each axis of windows.
-
-    Returns
-    -------
-    ndarray, shape (batch, places ..., channels)
-        In float32, or float64 for float64. The windows cover all places.
-
-    Examples
-    --------
-    >>> overlap_add(np.ones((1, 3, 2, 1), np.float32), [1], [1])[0, :, 0]
-    array([1., 2., 2., 1.], dtype=float32)
+    float32. In float64 the outermost loop is that over the places of a window, and the result is float64.
     """
     rank = len(strides)
     counts, size = x.shape[1 : rank + 1], x.shape[rank + 1 : -1]

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["documented", "with_sections"]
+__all__ = ["documented", "shown", "with_sections"]
 
 T = TypeVar("T")
 
@@ -61,3 +61,28 @@ def documented(*sections: str, last: str = "") -> Callable[[T], T]:
         return decorated
 
     return with_added
+
+
+def shown(call: str, result: str) -> Callable[[T], T]:
+    """Return a decorator that adds an example: a call, in which ``{}`` is the name of the decorated thing, its result.
+
+    Decorators that add sections must come after this one.
+
+    Examples
+    --------
+    >>> @shown("{}(3.0)", "1.5")
+    ... def halved(x):
+    ...     "Return half of a number."
+    ...     return x / 2
+    >>> ">>> halved(3.0)" in halved.__doc__
+    True
+    """
+
+    def with_example(decorated: T) -> T:
+        indent = "" if sys.version_info >= (3, 13) else "    "  # as the compiler leaves docstrings
+        shown_call = call.format(getattr(decorated, "__name__", ""))
+        section = f"Examples\n--------\n>>> {shown_call}\n{result}\n".replace("\n", f"\n{indent}")
+        decorated.__doc__ = f"{(decorated.__doc__ or '').rstrip()}\n\n{indent}{section}"
+        return decorated
+
+    return with_example

@@ -41,18 +41,11 @@ _state = _State()
 
 
 def accelerate() -> None:
-    """Let Keras' NumPy backend use mp_core in this process from now on.
+    """Let Keras' NumPy backend, which must be the current one, use mp_core in this process from now on.
 
     This replaces products of float16, bfloat16 and int8, conversions of floats, softmax and activations. A function is
     replaced only if a self-test shows that results agree; the original still computes what mp_core does not support. A
     second call does nothing.
-
-    Raises
-    ------
-    ImportError
-        Keras is not installed.
-    RuntimeError
-        The backend is not NumPy.
 
     Examples
     --------

@@ -33,10 +33,6 @@ def from_keras(model: "keras.Model", custom_objects: Mapping[str, type[Layer]] |
     ------
     NotImplementedError
         mp_core does not have some layers, or not with these arguments: the error lists all of them.
-    TypeError
-        `model` is not a model of Keras 3.
-    ValueError
-        `model` is not built.
 
     Examples
     --------

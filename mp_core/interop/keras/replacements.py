@@ -34,22 +34,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The replacement of a function.
+    """The replacement of a function."""
 
-    Attributes
-    ----------
-    module, name : str
-        The module in which Keras' backend defines the function, and its name.
-    make : callable
-        Original -> replacement. The replacement calls the original for arguments that mp_core does not support.
-    cases : callable
-        Yields the cases of the self-test.
-    """
-
-    module: str
+    module: str  # `module`, `name`: The module in which Keras' backend defines the function, and its name.
     name: str
+    # Original -> replacement. The replacement calls the original for arguments that mp_core does not support.
     make: Callable[[Function], Function]
-    cases: Callable[[], Iterator[Case]]
+    cases: Callable[[], Iterator[Case]]  # Yields the cases of the self-test.
 
 
 def _value(x: Any) -> Any:
@@ -130,8 +121,6 @@ def _arithmetic(ufunc: Function) -> Callable[[Function], Function]:
 
 
 def _rows(function: Function) -> Callable[[Function], Function]:
-    """Return the maker of a function along one axis."""
-
     def make(original: Function) -> Function:
         def rows(x: Any, axis: Any = -1) -> Any:
             served = isinstance(x, np.ndarray) and x.dtype in _FLOATS and x.size and type(axis) is int
@@ -145,8 +134,6 @@ def _rows(function: Function) -> Callable[[Function], Function]:
 
 
 def _elements(function: Function) -> Callable[[Function], Function]:
-    """Return the maker of an activation."""
-
     def make(original: Function) -> Function:
         def elements(x: Any, **kwargs: Any) -> Any:
             served = isinstance(x, np.ndarray) and x.dtype in _FLOATS and x.ndim

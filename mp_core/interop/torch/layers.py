@@ -13,13 +13,6 @@ __all__ = ["Flatten"]
 class Flatten(Layer):
     """Merge a range of axes into one, like :class:`torch.nn.Flatten`.
 
-    Parameters
-    ----------
-    start, end : int
-        The first and the last axis to merge.
-    **kwargs
-        See :class:`Layer`.
-
     Examples
     --------
     >>> import numpy as np

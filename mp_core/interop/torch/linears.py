@@ -173,10 +173,8 @@ class PackedLinear(nn.Module):
 
     Raises
     ------
-    TypeError
-        `linear` is not a :class:`torch.nn.Linear`.
     ValueError
-        `dtype` is unknown, or the weights are not in CPU memory or (int8) not finite.
+        The weights are not in CPU memory or (int8) not finite.
 
     Notes
     -----
@@ -276,11 +274,6 @@ class TrainableLinear(PackedLinear, nn.Linear):
     linear, dtype
         See :class:`PackedLinear`.
 
-    Raises
-    ------
-    TypeError, ValueError
-        See :class:`PackedLinear`.
-
     Notes
     -----
     The gradient is ``d @ W`` with the decoded weights W (exact codes and scales) and sums in float32. For int8, the
@@ -358,10 +351,8 @@ def replace_linears(
 
     Raises
     ------
-    TypeError
-        `model` is not a module, or `trainable` is not a bool.
     ValueError
-        `dtype` is unknown, weights cannot be packed, or a name in `skip` matches no linear. Then nothing is replaced.
+        Weights cannot be packed, or a name in `skip` matches no linear. Then nothing is replaced.
 
     Notes
     -----

@@ -43,8 +43,6 @@ def from_torch(module: nn.Module, policy: Any = None) -> Layer:
 
     Raises
     ------
-    TypeError
-        `module` is not a module.
     ValueError
         mp_core has no layer for some modules: the message lists all of them.
 

@@ -59,15 +59,7 @@ class Called(SymbolicallyCalled):
 
     @from_masks
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the mask of the outputs. It is used if :attr:`supports_masking`.
-
-        Parameters
-        ----------
-        inputs : ndarray
-            The inputs of the call.
-        previous_mask : ndarray of bool or None
-            The mask of the inputs.
-        """
+        """Return the mask of the outputs, given that of the inputs or None. It is used if :attr:`supports_masking`."""
         return previous_mask
 
     def __call__(self: _Called[Outputs], *args: Any, **kwargs: Any) -> Outputs:

@@ -34,12 +34,9 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 class ConstructorArguments:
-    """The constructor's arguments of a layer whose class is the user's.
+    """The arguments of a constructor of a user's class: name -> value, as in Keras.
 
-    Attributes
-    ----------
-    config : dict or None
-        Name -> value, as in Keras; None if a value is not a plain one, or an argument has no name.
+    The mapping is None if a value is not a plain one, or an argument has no name.
     """
 
     __slots__ = ("config",)
@@ -86,7 +83,7 @@ class Configured(Called):
     _shape_of_inputs: tuple[int | None, ...] | None = None
     """The shape of a batch of inputs, if an argument such as `input_shape` was passed."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: D102
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         layer = super().__new__(cls)
         if not is_ours(cls.__init__):
             vars(layer)["_constructor_arguments"] = ConstructorArguments(cls.__init__, args, kwargs)
@@ -195,13 +192,7 @@ def is_ours(method: Any) -> bool:
 
 
 def constructor_arguments(layer: Configured) -> dict[str, Any]:
-    """Return the arguments of a user's constructor; none if the class defines ``get_config``.
-
-    Raises
-    ------
-    NotImplementedError
-        An argument cannot be stored in a configuration.
-    """
+    """Return the arguments of a user's constructor; none if the class defines ``get_config``."""
     given = layer._constructor_arguments
     if given is None or layer._defines_config:
         return {}

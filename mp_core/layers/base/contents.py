@@ -20,23 +20,10 @@ _KNOWN = ("mp_core", "numpy", "ml_dtypes", "builtins")
 class LayerContents:
     """Everything reachable from the attributes of layers through lists, dictionaries, sets and tuples.
 
-    Parameters
-    ----------
-    layers : iterable of Layer
-        Only these; not the layers below them.
-    objects : bool
-        Whether to look into objects of other classes than those of mp_core, NumPy and Python's library.
-
-    Attributes
-    ----------
-    attributes : list of dict
-        Attributes of the layers, and of the forms of their matrices. We are notified of every change.
-    containers : list of list, dict and set
-        All others, including the attributes of other objects. Nothing notifies us of changes.
-    variables : list of AutoCastVariable
-    arrays : list of ndarray
-    is_known : bool
-        Whether all classes and functions are mp_core's, NumPy's or builtins; others may depend on hidden state.
+    Layers below the given ones are not followed; objects of classes other than those of mp_core, NumPy and Python's
+    library only if `objects`. We are notified of every change of `attributes`, those of layers and of the forms of
+    their matrices, and of none of `containers`, which include the attributes of other objects. `is_known`: all classes
+    and functions are mp_core's, NumPy's or builtins; others may depend on hidden state.
     """
 
     def __init__(self, layers: Iterable[Any], objects: bool = True) -> None:

@@ -139,15 +139,7 @@ def _has_no_origin(layer: WithOrigin) -> bool:
 
 
 def end_of(layer: WithOrigin, name: str) -> Any:
-    """Return the arguments ("input") or the results ("output") of a layer's first symbolic call.
-
-    Several arrays are returned as a list.
-
-    Raises
-    ------
-    AttributeError
-        There was no symbolic call.
-    """
+    """Return the arguments ("input") or the results ("output") of a layer's first symbolic call; several as a list."""
     if isinstance(layer._origin, _Claim):
         model = layer._origin.model()
         if model is not None:
@@ -168,12 +160,9 @@ class WithEnds:
     """The cached result of :meth:`ends`, or the arrays of which the model was made."""
 
     def ends(self) -> Ends:
-        """Return the symbolic inputs and outputs. Other models can be made of the arrays between them.
+        """Return the symbolic inputs and outputs, if the shape of the inputs is known.
 
-        Raises
-        ------
-        AttributeError
-            The shape of the inputs is not known yet.
+        Other models can be made of the arrays between them.
         """
         with _finding:
             if self._ends is None:

@@ -13,13 +13,7 @@ def _variables(options: tuple[str, ...]) -> list[str]:
 
 
 def penalties_in(arguments: dict[str, Any], options: tuple[str, ...]) -> dict[str, Any]:
-    """Remove the regularizers and constraints from the arguments of a layer with these options, and return them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A value is not a regularizer or constraint, nor the name or configuration of one.
-    """
+    """Remove the regularizers and constraints from the arguments of a layer with these options, and return them."""
     found = {}
     for variable in _variables(options):
         for kind in _KINDS:

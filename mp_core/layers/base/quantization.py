@@ -176,8 +176,7 @@ class PolicyOwner(LossOwner):
         Raises
         ------
         ValueError
-            The layer is not built; weights are quantized already; weights to quantize are not finite; a dtype of
-            `policy` is not floating-point.
+            The layer is not built, or weights are quantized already or not finite.
         NotImplementedError
             A layer does not compute in a quantization mode of `policy`.
 
@@ -238,9 +237,8 @@ class PolicyOwner(LossOwner):
         Raises
         ------
         ValueError
-            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not exist or
-            does not fit the layer's policy; `config` has another mode than `mode`, or other quantizers; `filters` are
-            invalid, or match no layer that can be quantized.
+            The layer is not built, is quantized already, or has weights that are not finite; `mode` does not fit the
+            layer's policy; or `filters` match no layer that can be quantized.
         NotImplementedError
             The layer, or mp_core, does not compute in `mode`. After any error nothing has changed.
 
@@ -325,7 +323,6 @@ class PolicyOwner(LossOwner):
         raise NotImplementedError
 
     def _convert(self, form: Form) -> None:
-        """Convert the floats of the matrix to a form."""
         raise NotImplementedError
 
     def _quantized_form(self, policy: DTypePolicy) -> Form | None:
@@ -333,7 +330,6 @@ class PolicyOwner(LossOwner):
         return None
 
     def _keeps_form(self, policy: DTypePolicy) -> bool:
-        """Return whether the matrix keeps its form under another policy."""
         return True
 
     def _follows_policy(self, variable: AutoCastVariable) -> bool:

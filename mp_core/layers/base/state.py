@@ -173,14 +173,6 @@ class VariableOwner:
         overwrite_with_gradient : bool
             Whether optimizers assign the "gradient" as the new value.
         name : str
-
-        Raises
-        ------
-        TypeError
-            `trainable` or `autocast` is not a bool.
-        ValueError
-            `shape` is a str or has entries other than non-negative integers; `initializer` returns another shape;
-            `aggregation` is on.
         """
         if aggregation not in ("none", None):
             raise ValueError(f"`aggregation` must be 'none'; received {aggregation!r}")
@@ -257,12 +249,8 @@ class VariableOwner:
     def load_own_variables(self, store: Mapping[str, Any]) -> None:
         """Assign the variables of this layer from the mapping that :meth:`save_own_variables`, or Keras', filled.
 
-        Raises
-        ------
-        TypeError
-            An integer variable would get a number that does not fit its dtype, such as a fraction.
-        ValueError
-            Names or shapes in `store` differ from the variables'. After any error no variable has changed.
+        Names and shapes must be those of the variables, and integer variables get only numbers that their dtype
+        represents. After any error no variable has changed.
         """
         variables = self._saved_variables()
         names = [str(number) for number in range(len(variables))]
@@ -286,13 +274,7 @@ class VariableOwner:
         return {}
 
     def _restore_extra_arrays(self, stored: Mapping[str, Array]) -> None:
-        """Restore the arrays of :meth:`_extra_arrays`, after the saved variables were loaded.
-
-        Raises
-        ------
-        ValueError
-            The arrays belong to another layer.
-        """
+        """Restore the arrays of :meth:`_extra_arrays`, after the saved variables were loaded; check that they fit."""
         if stored:
             raise ValueError(f"layer '{self.name}' does not have the stored arrays {sorted(stored)}")
 
@@ -396,14 +378,8 @@ class VariableOwner:
     def set_weights(self, weights: Sequence[ArrayLike], *, copy: bool = True) -> None:
         """Assign the values of :attr:`weights`, each cast to the stored dtype.
 
-        With ``copy=False`` arrays that have the stored dtype, memory maps included, are not copied.
-
-        Raises
-        ------
-        TypeError
-            An integer variable would get a number that does not fit its dtype, or a weight is not an array of numbers.
-        ValueError
-            The number of arrays, or a shape, differs. After any error no variable has changed.
+        With ``copy=False`` arrays that have the stored dtype, memory maps included, are not copied. Integer variables
+        get only numbers that their dtype represents. After any error no variable has changed.
         """
         variables = self.weights
         if len(weights) != len(variables):
@@ -468,11 +444,5 @@ def extra_arrays(layer: VariableOwner) -> dict[str, Array]:
 
 
 def restore_extra_arrays(layer: VariableOwner, stored: Mapping[str, Array]) -> None:
-    """Restore the arrays of :func:`extra_arrays`, after the saved variables of a layer were loaded.
-
-    Raises
-    ------
-    ValueError
-        The arrays belong to another layer.
-    """
+    """Restore the arrays of :func:`extra_arrays`, after the saved variables of a layer were loaded."""
     layer._restore_extra_arrays(stored)

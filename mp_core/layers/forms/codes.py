@@ -52,7 +52,6 @@ class Codes(Form):
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Return whether `policy` names a scheme."""
         return policy.scheme is not None
 
     def config(self) -> dict[str, Any]:
@@ -104,19 +103,9 @@ class Codes(Form):
         return self.values_of(self.scheme.quantize(self.geometry.transposed(self.geometry.arranged(floats))))
 
     def values_of(self, q: QuantizedArray, inputs: Inputs | None = None) -> dict[str, Array]:
-        """Return the values of the variables by name; no array is copied.
+        """Return the values of the variables by name, without copying an array.
 
-        Parameters
-        ----------
-        q : QuantizedArray, shape (n, k)
-        inputs : Inputs, optional
-            Fixed scales and zero points of the inputs.
-
-        Raises
-        ------
-        ValueError
-            `q` differs from the scheme in shape, type or groups; a scale is not positive and finite; `inputs` are
-            missing, or the scheme has none.
+        `q`, of shape (n, k), and the fixed scales `inputs` must be those of the scheme, or ValueError is raised.
         """
         (n, k), is_float = self.geometry.lines_shape, self._codes.is_float
         if q.shape != (n, k):
@@ -152,7 +141,6 @@ class Codes(Form):
 
     @property
     def matrix(self) -> QuantizedArray:
-        """The codes with their scales."""
         scale = self._scale("scale")
         zero = self.variables["zero_point"].numpy() if self.zero_point else None
         axis, size, shape = self.scheme.axis(), self.scheme.group_size, self.geometry.lines_shape

@@ -233,7 +233,7 @@ class Form:
             self.variables[name].assign(value, copy=is_shared(value))
 
     def merged(self, delta: Array, dtype: str) -> "Form":
-        """Return a form with new variables for the matrix plus `delta`.
+        """Return a form with new variables for the matrix plus `delta`; raise ValueError if it cannot be quantized.
 
         Parameters
         ----------
@@ -241,11 +241,6 @@ class Form:
             In the shape of the layer's variable.
         dtype : str
             The variable dtype of the policy.
-
-        Raises
-        ------
-        ValueError
-            The sum must be quantized, but is not finite.
         """
         values = self._with_added(delta, dtype)
         form = type(self)(self.geometry, self.policy, self.config())
@@ -291,7 +286,7 @@ class Form:
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
         training: bool = False,
     ) -> Array:  # fmt: skip
-        """Return ``activation(rows @ kernel + bias)``.
+        """Return ``activation(rows @ kernel + bias)``, shape (..., outputs).
 
         Parameters
         ----------
@@ -305,10 +300,6 @@ class Form:
             The compute dtype of the layer.
         training : bool
             Whether the call is part of training, so that delayed scaling updates its histories.
-
-        Returns
-        -------
-        ndarray, shape (..., outputs)
         """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
@@ -388,18 +379,15 @@ class Float(Form):
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
-        """Return whether `policy` has no quantization mode."""
         return policy.quantization_mode is None
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return the layer's own variable."""
         return {self.geometry.name: Variable(self.geometry.shape, None, None, trainable=True)}
 
     def check(self, floats: Array) -> None:
         """Accept all floats."""
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
-        """Return the floats themselves."""
         return {self.geometry.name: floats}
 
     def assign(self, floats: Array, dtype: str) -> None:
@@ -409,7 +397,6 @@ class Float(Form):
 
     @property
     def matrix(self) -> QuantizedArray | Array:
-        """The stored floats."""
         stored: Array = self.geometry.transposed(self.geometry.arranged(self.variables[self.geometry.name].numpy()))
         return stored
 

@@ -32,8 +32,6 @@ _INT4 = dtypes.STORED["int4"]
 
 
 class _IntegerForm(Form):
-    """The base of the int8 and int4 forms."""
-
     @property
     def scale_name(self) -> str:
         """The name of the variable of the scales."""
@@ -61,12 +59,10 @@ class KerasInt8(_IntegerForm):
         return str(policy.scheme) in ("int8", "int8/weight_only")
 
     def variables_of(self) -> dict[str, Variable]:
-        """Return the variables for codes and scales."""
         g = self.geometry
         return {g.name: Variable(g.shape, "int8", "zeros"), self.scale_name: Variable(g.scale_shape, None, "ones")}
 
     def encoded(self, floats: Array, dtype: str) -> dict[str, Array]:
-        """Return codes and scales, by Keras' formulas."""
         g = self.geometry
         codes, scale = abs_max_within(g.arranged(floats), g.shared_axis, (-127, 127), dtype)
         return {g.name: g.restored(codes), self.scale_name: scale.reshape(g.scale_shape)}
@@ -234,7 +230,6 @@ class KerasFloat8(Float):
         return variables
 
     def check(self, floats: Array) -> None:
-        """Raise ValueError if floats are not finite."""
         check_finite(floats, self.geometry)
 
     def replace(self, floats: AutoCastVariable, add_weight: AddWeight, dtype: str) -> None:

@@ -26,7 +26,6 @@ class Inputs(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
     >>> inputs = Inputs(np.float32([0.5, 0.25]), np.int8([0, 10]))
     >>> q = np.int8([4, 14])  # codes of two inputs, which stand for these numbers:
     >>> inputs.scale * (q - inputs.zero_point)
@@ -42,15 +41,8 @@ def product_of(
 ) -> tuple[Product, PackedMatrix | Array]:
     """Return a function that multiplies rows by the transpose of `lines`, and the packed matrix that it uses.
 
-    Parameters
-    ----------
-    lines : QuantizedArray or ndarray, shape (outputs, inputs)
-    inputs : Inputs or None
-        Fixed scales by which rows are quantized; `lines` stand for the weights times these scales.
-    dynamic : bool
-        Without `inputs`: whether each call quantizes its rows to int8. Otherwise rows stay floats.
-    dtype : dtype
-        The float dtype of the rows.
+    Rows are quantized by the fixed scales `inputs`, for which `lines` stand for the weights times these scales, or by
+    each call if `dynamic`. Otherwise they stay floats of `dtype`.
     """
     if inputs is None:
         multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul

@@ -21,21 +21,13 @@ _BLOCK = 128  # columns rounded one by one before one product propagates their e
 
 
 def quantize_for(lines: Array, scheme: Scheme, moments: Array) -> QuantizedArray:
-    """Quantize a matrix with a small error in products with given inputs. The scales are those of `scheme`.
+    """Quantize a matrix, shape (outputs, inputs), with a small error in products with inputs of these second moments.
 
-    For inputs x with second moments ``H = sum x x'``, an error E of the lines costs ``trace(E H E')``. With
-    ``H = (I + U) D (I + U)'``, U strictly upper triangular, the cost is ``sum_j D_j |e_j + sum_(i<j) U_ij e_i|^2``. So
-    each column j is rounded from ``w_j - sum_(i<j) U_ij e_i`` (GPTQ [1]_ in the form of [2]_), columns with the largest
-    moments first. All operations are elementwise or float32 products of :func:`mp_core.matmul`, so every machine gets
-    the same bits.
-
-    Parameters
-    ----------
-    lines : ndarray, shape (outputs, inputs)
-        Finite floats.
-    scheme : Scheme
-    moments : ndarray, shape (inputs, inputs)
-        Symmetric; only the upper half is read. If all are zero, no errors are propagated.
+    The scales are those of `scheme`. For second moments ``H = sum x x'``, of which only the upper half is read, an
+    error E of the lines costs ``trace(E H E')``. With ``H = (I + U) D (I + U)'``, U strictly upper triangular, the cost
+    is ``sum_j D_j |e_j + sum_(i<j) U_ij e_i|^2``. So each column j is rounded from ``w_j - sum_(i<j) U_ij e_i`` (GPTQ
+    [1]_ in the form of [2]_), columns with the largest moments first. All operations are elementwise or float32
+    products of :func:`mp_core.matmul`, so every machine gets the same bits. If H is zero, no errors are propagated.
 
     References
     ----------

@@ -17,6 +17,7 @@ from mp_core.ops.elementwise import compared, computed, where
 from mp_core.ops.functions import exp
 from mp_core.ops.gradients.custom import custom_gradient
 from mp_core.policies.autocast import AutoCastVariable
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["TrainedCodes", "rounded"]
 
@@ -26,20 +27,9 @@ _UNIT = F32.type(128)
 chosen."""
 
 
+@shown("{}(np.float32([0.5, 1.5, 9.0]), np.float32(-7), np.float32(7))", "array([0., 2., 7.], dtype=float32)")
 def rounded(x: Array, low: Array, high: Array) -> Array:
-    """Round to nearest, ties to even, and clip; gradients pass straight through where nothing is clipped.
-
-    Parameters
-    ----------
-    x : ndarray of float32
-    low, high : ndarray of float32
-        Constants that broadcast to the shape of `x`.
-
-    Examples
-    --------
-    >>> rounded(np.float32([0.5, 1.5, 9.0]), np.float32(-7), np.float32(7))
-    array([0., 2., 7.], dtype=float32)
-    """
+    """Round to nearest, ties to even, and clip; gradients pass straight through where nothing is clipped."""
     low, high, zero = (constant(np.asarray(bound, np.float32)) for bound in (low, high, 0.0))
 
     @custom_gradient
@@ -67,17 +57,7 @@ class TrainedCodes(Codes):
 
     @classmethod
     def of(cls, form: Codes, add_weight: AddWeight, learn_scales: bool) -> "TrainedCodes":
-        """Return a form that starts from the codes of another one.
-
-        Parameters
-        ----------
-        form : Codes
-            Weight-only, or with fixed scales of inputs.
-        add_weight : callable
-            The method :meth:`Layer.add_weight` of the layer.
-        learn_scales : bool
-            Whether scales are trained too.
-        """
+        """Return a form that starts from codes whose inputs are floats or have fixed scales."""
         self, q = cls(form.geometry, form.policy, form.config()), form.matrix
         self.variables = dict(form.variables)
         codes = cast(unpacked_codes(q), F32) - self._zero_points()
@@ -154,13 +134,7 @@ class TrainedCodes(Codes):
         return Inputs(np.ascontiguousarray(self._current_scale("inputs_")), before.zero_point)
 
     def current_values(self) -> dict[str, Array]:
-        """Return the trained codes and scales: name of the variable -> value.
-
-        Raises
-        ------
-        ValueError
-            Training has made a scale infinite or NaN.
-        """
+        """Return name of the variable -> trained codes or scales; raise ValueError if a scale is no longer finite."""
         return self.values_of(self.matrix, self.inputs)
 
     def as_codes(self, values: dict[str, Array]) -> Codes:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mp_core.arrays.recorded_array import address_of
 from mp_core.core.scopes import called_under
+from mp_core.utilities.docstrings import shown
 from mp_core.utilities.system import after_fork
 
 __all__ = ["ARENAS", "LINE", "Arenas", "Lease", "place"]
@@ -17,26 +18,11 @@ LINE = 64  # bytes of a cache line, with which each buffer begins
 _PATIENCE = 0.05  # seconds after which a waiting thread checks again, since a collected lease notifies nobody
 
 
+@shown("{}([100, 64, 100], [(0, 1), (1, 2), (2, 3)])", "([0, 128, 0], 192)")
 def place(sizes: Sequence[int], lives: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
     """Return offsets of buffers in one block, and its size; buffers that are in use at the same time do not overlap.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        The bytes of each buffer.
-    lives : sequence of (int, int)
-        The first and the last step that uses each buffer.
-
-    Returns
-    -------
-    offsets : list of int
-        Multiples of 64.
-    size : int
-
-    Examples
-    --------
-    >>> place([100, 64, 100], [(0, 1), (1, 2), (2, 3)])
-    ([0, 128, 0], 192)
+    Each buffer has a size in bytes, and the first and the last step that uses it. Offsets are multiples of 64.
     """
     count, end = len(sizes), 0
     offsets = [0] * count
@@ -72,15 +58,10 @@ class Lease:
 
 
 class Arenas:
-    """A pool of memory blocks for runs of plans.
+    """A pool of at most `most` memory blocks for runs of plans; further runs wait.
 
     A run that is interrupted, for example by an exception in a signal handler, does not give its block back. Its lease
     ends when Python collects it, and the block is freed then.
-
-    Parameters
-    ----------
-    most : int
-        The most blocks that are lent at once. Further runs wait.
     """
 
     def __init__(self, most: int) -> None:

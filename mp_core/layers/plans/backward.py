@@ -75,11 +75,6 @@ def value_and_grad(
     ValueAndGrad
         ``value, gradients = f(*inputs, **options)``, or ``(value, aux), gradients`` with `has_aux`.
 
-    Raises
-    ------
-    TypeError
-        An item of `variables` is not a float variable.
-
     Examples
     --------
     >>> import mp_core as mp
@@ -111,23 +106,8 @@ def grad(function: Callable[..., Any], variables: Sequence[AutoCastVariable]) ->
 class Differentiable:
     """A function with trained variables, and the state that its plans for different shapes share.
 
-    Parameters
-    ----------
-    function : callable
-    variables : sequence of AutoCastVariable
-
-    Attributes
-    ----------
-    assigned : list of AutoCastVariable
-        The variables that the plans so far assign: moving statistics, counts, states of random numbers.
-    packed_transposes : dict
-        The cache of constants unpacked and transposed for gradients: see
-        :class:`~mp_core.arrays.recorded.Recording`.
-
-    Raises
-    ------
-    TypeError
-        An item of `variables` is not a float variable.
+    `assigned` are the variables that the plans so far assign: moving statistics, counts, states of random numbers.
+    `packed_transposes` is the cache of :class:`~mp_core.arrays.recorded.Recording`.
     """
 
     def __init__(self, function: Callable[..., Any], variables: Sequence[AutoCastVariable]) -> None:
@@ -142,13 +122,6 @@ class ValueAndGrad(Differentiable):
 
     If a layer that the function calls changes, or the value of a variable that is not trained, the next call records
     again. Changes of other dependencies, such as global variables, are not noticed.
-
-    Parameters
-    ----------
-    function, variables, has_aux
-        As in :func:`value_and_grad`.
-    allows_unused : bool
-        Whether the value may be independent of some variables; their gradients are None then.
     """
 
     def __init__(
@@ -160,17 +133,7 @@ class ValueAndGrad(Differentiable):
         self._is_wide = any(variable.true_dtype is F64 for variable in self.variables)
 
     def __call__(self, *inputs: Any, **options: Any) -> tuple[Any, list[Array]]:
-        """Return the value and the gradients: float32 (float64) arrays, in the order of the variables.
-
-        Raises
-        ------
-        ValueError
-            The value has several elements, or does not depend on a variable; or the function computes something that is
-            not an operation (an :class:`~mp_core.plans.UnseenError`), or assigns a trained variable.
-        TypeError
-            The value is not a float array, or an operation has no gradient
-            (:class:`~mp_core.ops.gradients.registry.UngradedError`).
-        """
+        """Return the value and the gradients: float32 (float64) arrays, in the order of the variables."""
         value, aux, found, assigned = self.outputs_of(inputs, options)
         assign_arrays(assigned)
         return ((value, aux) if self.has_aux else value), found
@@ -195,10 +158,7 @@ class ValueAndGrad(Differentiable):
 class ArrayGradients:
     """Computes gradients with respect to arrays, such as those of a loss with respect to the outputs of parts.
 
-    Parameters
-    ----------
-    function : callable
-        Takes a list of float32 arrays and other arguments; returns (value, other result).
+    The function takes a list of float32 arrays and other arguments; it returns (value, other result).
 
     Examples
     --------

@@ -9,16 +9,11 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """A cache that keeps the most recently used values by key.
+    """A cache that keeps the `most` recently used values by key.
 
     Threads may share it without a lock: a dictionary that others may see is never changed, but replaced by a new one.
     At worst a value is made twice. (:class:`~collections.OrderedDict` of free-threaded Python 3.13 crashes if threads
     share it.) A copy or an unpickled cache is empty, since plans and their memory belong to one process.
-
-    Parameters
-    ----------
-    most : int
-        The most values that are kept.
 
     Examples
     --------

@@ -39,6 +39,7 @@ from mp_core.layers.plans.recorded_call import Buffer, RecordedCall
 from mp_core.ops.gradients.parts import PartWalk, SharedSum, Sums, dependents
 from mp_core.ops.gradients.reverse import gradients
 from mp_core.policies.autocast import AutoCastVariable
+from mp_core.utilities.docstrings import shown
 from mp_core.utilities.tree import leaves, map_leaves
 
 __all__ = ["Each", "PartDescription", "PartGradients", "PartRun", "unit_of"]
@@ -49,40 +50,20 @@ in order."""
 
 
 class PartDescription(NamedTuple):
-    """The outputs and sums of a part.
+    """The outputs and sums of a part."""
 
-    Attributes
-    ----------
-    outputs : list of (shape, dtype, bool)
-        For each output; the bool says whether it depends on samples.
-    shared_sums : list of SharedSum
-        The sums over rows, in the order of the running sums.
-    """
-
+    # list of (shape, dtype, bool): For each output; the bool says whether it depends on samples.
     outputs: list[tuple[tuple[int, ...], Any, bool]]
-    shared_sums: list[SharedSum]
+    shared_sums: list[SharedSum]  # The sums over rows, in the order of the running sums.
 
 
 class PartGradients(Differentiable):
     """Computes the gradients of a function of samples part by part; caches a plan for each combination of shapes.
 
-    Several parts may have run forwards but not yet backwards. The activations of each are in a block of their own,
-    which later parts reuse.
-
-    Parameters
-    ----------
-    function : callable
-        It returns (list of float arrays, except float64; any other result). If parts continue sums, its first argument
-        is an int32 array of shape (1,), the number of samples of the batch before the part. Then its results for one
-        sample must not depend on other samples.
-    variables : sequence of AutoCastVariable
-    memory : Arenas
-        The pool for activations.
-
-    Raises
-    ------
-    TypeError
-        An item of `variables` is not a float variable.
+    The function returns (list of float arrays, except float64; any other result). If parts continue sums, its first
+    argument is an int32 array of shape (1,), the number of samples of the batch before the part. Then its results for
+    one sample must not depend on other samples. Several parts may have run forwards but not yet backwards: the
+    activations of each are in a block of `memory` of their own, which later parts reuse.
 
     Examples
     --------
@@ -106,24 +87,11 @@ class PartGradients(Differentiable):
     # ---- one part
 
     def start(self, *inputs: Any, sums: Sums = Sums.OWN, before: Sequence[Array] | None = None) -> "PartRun":
-        """Run a part forwards.
+        """Run a part forwards with the arguments of the function: arrays, also in lists and dictionaries.
 
-        Parameters
-        ----------
-        *inputs
-            The arguments of the function: arrays, also in lists and dictionaries.
-        sums : Sums
-            What the sums over rows are used for.
-        before : sequence of ndarray, optional
-            The running sums after the part before. None for the first part.
-
-        Raises
-        ------
-        TypeError
-            Arrays or variables are float64, or an operation has no gradient.
-        ValueError
-            A plan cannot record the function; or parts continue sums, and the gradient of a shared array is not a sum
-            over rows. The message names the operation.
+        `sums` says what the sums over rows are used for, and `before` are the running sums after the part before. Raise
+        TypeError for float64, and ValueError, which names the operation, if parts continue sums and the gradient of a
+        shared array is not a sum over rows.
         """
         given = inputs, before
         return self._plan(given, sums).start(given, self._memory)
@@ -164,21 +132,9 @@ class PartGradients(Differentiable):
     ) -> tuple[list[list[Array]], list[Any], list[Any], Assigned]:
         """Compute parts that continue sums. All parts except the last must have whole K blocks (:func:`unit_of`).
 
-        Parameters
-        ----------
-        parts : sequence of tuple
-            The arguments of :meth:`independent_part` for each. Gradients of outputs that do not depend on samples count
-            only in the last part.
-        each : callable, optional
-            Computes all parts except the last.
-
-        Returns
-        -------
-        outputs, aux : list
-            The outputs and other results of each part.
-        gradients : list of ndarray
-        assigned : list of (AutoCastVariable, ndarray)
-            The assignments that the function makes; they are the same in every part.
+        A part is the arguments of :meth:`independent_part`. Gradients of outputs that do not depend on samples count
+        only in the last part. `each` may compute all parts except the last. Return the outputs and the other results of
+        each part, the gradients, and the assignments, which are the same in every part.
         """
         found: list[tuple[list[Array], Any]] = []
         assigned: Assigned = []
@@ -201,24 +157,10 @@ class PartGradients(Differentiable):
     ) -> tuple[Any, list[Any]]:  # fmt: skip
         """Compute the gradients of a loss that depends on the outputs of all parts.
 
-        Parameters
-        ----------
-        parts : sequence of tuple
-            The inputs of each part.
-        loss : callable
-            Takes the outputs of all parts; returns (any value, gradients of the outputs of each part).
-        kept : int, optional
-            Keep the activations of this many parts, the last ones, until they run backwards. The other parts run
-            forwards a second time. None: keep all.
-        each : callable, optional
-            Computes the parts; then no activations are kept.
-
-        Returns
-        -------
-        value : Any
-            The first result of `loss`.
-        gradients : list of ndarray or None
-            The gradients of the parts, added from the last one to the first. None: no part depends on the variable.
+        `loss` takes the outputs of all parts, and returns any value and the gradients of the outputs of each part. The
+        activations of the last `kept` parts (None: all) are kept until these run backwards; the other parts run
+        forwards a second time. If `each` computes the parts, no activations are kept. Return the value, and the
+        gradients, added from the last part to the first; None for a variable on which no part depends.
         """
         again = len(parts) if each is not None else 0 if kept is None else max(len(parts) - kept, 0)
         outputs = list((each or starmap)(self.forward, parts[:again]))
@@ -262,26 +204,9 @@ def _added(total: list[Any], found: list[Any]) -> list[Any]:
         ]
 
 
+@shown("{}([SharedSum(6, 1024)], 6), unit_of([SharedSum(6 * 28 * 28, 1024)], 6)", "(1024, 64)")
 def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
-    """Return the smallest number of samples with which every sum has whole K blocks.
-
-    Parameters
-    ----------
-    shared_sums : sequence of SharedSum
-        The sums of a part.
-    samples : int
-        The number of samples of the part.
-
-    Raises
-    ------
-    ValueError
-        The rows of a sum are not a multiple of the samples.
-
-    Examples
-    --------
-    >>> unit_of([SharedSum(6, 1024)], 6), unit_of([SharedSum(6 * 28 * 28, 1024)], 6)
-    (1024, 64)
-    """
+    """Return the smallest number of samples with which every sum of a part of `samples` samples has whole K blocks."""
     unit = 1
     for rows, block in shared_sums:
         each, rest = divmod(rows, samples)
@@ -299,20 +224,11 @@ def unit_of(shared_sums: Sequence[SharedSum], samples: int) -> int:
 
 @dataclass(frozen=True)
 class PartRun:
-    """A part that has run forwards. It holds the memory of its activations until it runs backwards, or :meth:`end`.
-
-    Attributes
-    ----------
-    outputs : list of ndarray
-    aux : Any
-        The other result of the function.
-    assigned : list of (AutoCastVariable, ndarray)
-        The assignments that the function makes.
-    """
+    """A part that has run forwards. It holds the memory of its activations until it runs backwards, or :meth:`end`."""
 
     outputs: list[Array]
-    aux: Any
-    assigned: Assigned
+    aux: Any  # The other result of the function.
+    assigned: Assigned  # The assignments that the function makes.
     _d: list[Array]
     _found: list[Any]
     _plan: RecordedCall
@@ -325,11 +241,8 @@ class PartRun:
     def gradients(self, d: Sequence[Array]) -> list[Any]:
         """Run backwards and free the memory; `d` are the gradients of the outputs, of the same shapes.
 
-        Returns
-        -------
-        list of ndarray or None
-            With ``Sums.OWN`` or ``LAST`` the gradients of the variables; None: the outputs do not depend on it. With
-            ``OPEN`` the running sums; with ``INDEPENDENT`` the K blocks of all sums.
+        Return the gradients of the variables with ``Sums.OWN`` or ``LAST``, None for one on which no output depends;
+        with ``OPEN`` the running sums; with ``INDEPENDENT`` the K blocks of all sums.
         """
         for mine, given in zip(self._d, d, strict=True):
             mine[...] = given

@@ -64,8 +64,6 @@ def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPl
     ------
     UnseenError
         The layer computes something with NumPy, or makes a decision by elements of an array; the message names it.
-    TypeError, ValueError
-        The layer raises it for these inputs, or there is no array among them.
 
     Examples
     --------
@@ -132,17 +130,7 @@ class ForwardPlan(Generic[R]):
     # ---- calls
 
     def __call__(self, *inputs: Any, **options: Any) -> R:
-        """Return the layer's result for arrays of the shapes and types of the examples.
-
-        Raises
-        ------
-        TypeError
-            The number of arrays, or the type of one, differs from the examples.
-        ValueError
-            The shape of an array differs from its example.
-        IndexError
-            An index is outside of the table in which it is looked up.
-        """
+        """Return the layer's result for arrays of the shapes and types of the examples."""
         outputs: R = self.run_rows(self._given(inputs, options), self._sizes.first)
         return outputs
 
@@ -165,8 +153,8 @@ class ForwardPlan(Generic[R]):
         Raises
         ------
         ValueError
-            The shape of an array does not fit `rows`, its type is wrong, or it is not C-contiguous; or offsets are out
-            of range, do not ascend, or give a sequence a length that the layer does not take.
+            An array does not fit `rows`, or offsets do not ascend or give a sequence a length that the layer does not
+            take.
         """
         return self._run(arrays, rows, lambda replay, *memory: replay.run(*memory, get_num_threads()))[0]
 
@@ -192,11 +180,6 @@ class ForwardPlan(Generic[R]):
 
         Each pass is (arrays, rows, out): arrays and rows as in :meth:`run_rows`, and a C-contiguous array for the
         output. The plan must have one output, which is a whole buffer.
-
-        Raises
-        ------
-        ValueError
-            As for :meth:`run_rows`, or `out` does not fit.
         """
         plan, threads = self._current(), min(get_num_threads(), len(passes))
         (result,) = plan.results
@@ -264,7 +247,6 @@ class ForwardPlan(Generic[R]):
         return found
 
     def _recorded(self) -> tuple[object, RecordedCall]:
-        """Return the change count before the recording, and a new recording."""
         if not self._examples:
             raise ValueError("`inputs` must have at least one array, from which the plan computes; received none")
         run_trial(self._layer, *self._tree[0], **self._tree[1])  # builds the layer and packs its kernels
@@ -275,13 +257,8 @@ class ForwardPlan(Generic[R]):
     def c_plan(self) -> object:
         """Return the current plan as a PyCapsule "mp_core.plan", for ``mp_core_run_plan`` of ``mp_core.h``.
 
-        The capsule keeps the weights and the policy of the recording, and has its own memory. Arrays passed from C must
-        be C-contiguous, and integer inputs int32.
-
-        Returns
-        -------
-        object
-            A capsule. One thread at a time may run it, for as long as the capsule lives.
+        The capsule keeps the weights and the policy of the recording, and has its own memory. One thread at a time may
+        run it. Arrays passed from C must be C-contiguous, and integer inputs int32.
 
         Raises
         ------

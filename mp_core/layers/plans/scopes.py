@@ -5,6 +5,7 @@ from typing import Any
 
 from mp_core.arrays.holding import current_recording
 from mp_core.core.scopes import Scope, innermost
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["eager", "is_eager"]
 
@@ -23,12 +24,7 @@ def eager() -> Scope[None]:
     return Scope(_eager, True)
 
 
+@shown("{}()  # outside of all blocks", "False")
 def is_eager() -> bool:
-    """Return whether encoders must not use plans here: in an :func:`eager` block, and while something records.
-
-    Examples
-    --------
-    >>> is_eager()  # outside of all blocks
-    False
-    """
+    """Return whether encoders must not use plans here: in an :func:`eager` block, and while something records."""
     return bool(innermost(_eager.get(), False)) or current_recording() is not None

@@ -8,12 +8,7 @@ __all__ = ["Sizes"]
 
 
 class Sizes:
-    """The sizes of two examples. A length that differs between their recordings depends on one of the sizes.
-
-    Parameters
-    ----------
-    first, second : tuple of int
-        The sizes of each example; each size differs between the two.
+    """The sizes of two examples, each different. A length that differs between their recordings depends on one of them.
 
     Examples
     --------

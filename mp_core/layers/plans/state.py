@@ -21,16 +21,10 @@ SURROUNDINGS = scope_dtype, inherited_training
 
 
 class State:
-    """The layers that a recording depends on, with their attributes, containers, variables and arrays.
+    """The layers that a recording of `layer` depends on, with their attributes, containers, variables and arrays.
 
-    Parameters
-    ----------
-    layer : callable, optional
-        The recorded callable.
-    held : container of int
-        The `id` of each variable that is an input of the recording, and so not a dependency.
-    is_known : bool
-        Assume that the recording depends only on layers that are called, also if their classes are not mp_core's.
+    `held` contains the `id` of each variable that is an input of the recording, and so not a dependency. With
+    `is_known` the recording depends only on layers that are called, also if their classes are not mp_core's.
     """
 
     def __init__(self, layer: Callable[..., Any] | None, held: Container[int] = (), is_known: bool = False) -> None:

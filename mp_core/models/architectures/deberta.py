@@ -34,17 +34,10 @@ __all__ = ["DEBERTA"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DebertaSettings(Settings):
-    """The settings of a DeBERTa network.
+    """The settings of a DeBERTa network."""
 
-    Attributes
-    ----------
-    span : int
-        The number of distances in each direction that have an embedding.
-    farthest : int
-        Distances are put into logarithmic buckets; distances of at least `farthest` share the last one. 0: no buckets.
-    """
-
-    span: int
+    span: int  # The number of distances in each direction that have an embedding.
+    # Distances are put into logarithmic buckets; distances of at least `farthest` share the last one. 0: no buckets.
     farthest: int
 
 
@@ -52,7 +45,6 @@ class WordEmbeddings(Embeddings):
     """Normalized word embeddings."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table and the norm."""
         self.word = self.vocabulary("word")
         self.norm = self.normalization("norm")
 
@@ -67,18 +59,12 @@ class WordEmbeddings(Embeddings):
 
 
 class DistanceEmbeddings(Part):
-    """The embeddings of distances.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (2 * span, width)
-    """
+    """The embeddings of distances: `table` has the shape (2 * span, width)."""
 
     tensors = (("weight", "table"),)
     settings: DebertaSettings
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((2 * self.settings.span, self.settings.hidden_size), "zeros", name="table")
 
     def call(self, hidden: Array) -> Array:
@@ -102,18 +88,11 @@ def _places(span: int, farthest: int, length: int) -> Array:
 
 
 class Distances(NamedTuple):
-    """The distances between the tokens of a text.
+    """The distances between the tokens of a text."""
 
-    Attributes
-    ----------
-    used : slice
-        The table rows of all these distances.
-    from_queries, from_keys : ndarray of int32, shape (length, length)
-        Flat index of the product of token i (axis 0) with the distance to token j (axis 1), in the matrix of the
-        products of all tokens with all used rows.
-    """
-
-    used: slice
+    used: slice  # The table rows of all these distances.
+    # `from_queries`, `from_keys`: shape (length, length): Flat index of the product of token i (axis 0) with the
+    # distance to token j (axis 1), in the matrix of the products of all tokens with all used rows.
     from_queries: Array
     from_keys: Array
 
@@ -160,10 +139,7 @@ class DisentangledAttention(Attention):
 
 
 def _distant(rows: Array, distances: Array, indices: Array) -> Array:
-    """Return the products of token vectors with distance embeddings in float32, shape (heads, length, length).
-
-    `indices` is `from_queries` or `from_keys` of :class:`Distances`.
-    """
+    """Return vectors times distance embeddings, shape (heads, length, length); `indices` is from :class:`Distances`."""
     products = ops.matmul(rows.transpose(1, 0, 2), distances.transpose(1, 2, 0), out_dtype=F32)
     heads, length, count = products.shape
     if not is_recorded(products):
@@ -195,7 +171,6 @@ class DebertaEncoder(Encoder):
         ]
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the output of the last block; `keep` and `offsets` are those of :func:`attend`."""
         how = None if offsets is None else padding.get()
         if how is not None:
             hidden, keep, offsets = take_rows(hidden, how.tokens, hidden.dtype), how.keep[:, None, None, :], None
@@ -218,7 +193,6 @@ class DebertaArchitecture(Architecture):
     """DeBERTa as ``transformers`` writes it."""
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         for entry, allowed in _NEEDED.items():
             if config.get(entry) not in allowed:
                 raise unexpected(path, entry, config.get(entry), f"{allowed[0]!r}, as in DeBERTa-v3")

@@ -52,43 +52,27 @@ def _all_full(config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedArchitecture(Architecture):
-    """A network with rotary positions and gated perceptrons, as ``transformers`` writes it.
-
-    Attributes
-    ----------
-    kinds : callable
-        ``(config, blocks, path)`` -> the kind of attention of each block, if ``layer_types`` is absent.
-    kinds_of : tuple of str
-        The allowed kinds of attention.
-    window : tuple of (str, int)
-        The entry of ``config.json`` for the width of the sliding window, and its default.
-    is_causal : bool
-        Whether attention is causal, unless ``config.json`` overrides it.
-    thetas : mapping of str to tuple of (str, float)
-        Kind of attention -> the entry that gives theta if ``rope_parameters`` does not, and its default. Empty: no
-        rotary positions.
-    head_dim : int or None
-        The default of ``head_dim``; None: ``hidden_size / num_attention_heads``.
-    score_entry : str or None
-        The entry of ``config.json`` for d in the score scale ``1 / sqrt(d)``. None: d is ``head_dim``.
-    softcap_entry : str or None
-        The entry of ``config.json`` for the cap of the scores. It must be in `defaults` too.
-    """
+    """A network with rotary positions and gated perceptrons, as ``transformers`` writes it."""
 
     settings: type[Settings] = GatedSettings
     embeddings: type[Embeddings] = GatedEmbeddings
     encoder: type[Encoder] = GatedEncoder
+    # ``(config, blocks, path)`` -> the kind of attention of each block, if ``layer_types`` is absent.
     kinds: Callable[[Mapping[str, Any], int, Any], list[str]] = _all_full
-    kinds_of: tuple[str, ...] = (FULL,)
+    kinds_of: tuple[str, ...] = (FULL,)  # The allowed kinds of attention.
+    # The entry of ``config.json`` for the width of the sliding window, and its default.
     window: tuple[str, int] = ("sliding_window", 4096)
-    is_causal: bool = False
+    is_causal: bool = False  # Whether attention is causal, unless ``config.json`` overrides it.
+    # Kind of attention -> the entry that gives theta if ``rope_parameters`` does not, and its default. Empty: no rotary
+    # positions.
     thetas: Mapping[str, tuple[str, float]] = field(default_factory=lambda: {FULL: ("rope_theta", 10_000.0)})
-    head_dim: int | None = None
+    head_dim: int | None = None  # The default of ``head_dim``; None: ``hidden_size / num_attention_heads``.
+    # The entry of ``config.json`` for d in the score scale ``1 / sqrt(d)``. None: d is ``head_dim``.
     score_entry: str | None = None
+    # The entry of ``config.json`` for the cap of the scores. It must be in `defaults` too.
     softcap_entry: str | None = None
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = Architecture.read(self, config, path)  # super() fails in classes with slots
         heads, name = found.num_attention_heads, "num_key_value_heads"
         shared = _positive(config, name, self.defaults[name], heads, path) if name in self.defaults else heads
@@ -118,7 +102,6 @@ class GatedArchitecture(Architecture):
         return settings
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         gated = cast(GatedSettings, settings)
         found, width = Architecture.shapes(self, settings, config), self.entry("hidden_size")
         heads = " * ".join(map(self.entry, ("num_attention_heads", "head_dim")))

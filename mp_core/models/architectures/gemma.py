@@ -146,13 +146,11 @@ class EmbeddingGemmaArchitecture(GatedArchitecture):
         return settings
 
     def _axes(self, settings: Settings) -> dict[str, tuple[str, ...]]:
-        """Return the path of a layer -> the settings that give the lengths of its weight's axes."""
         signals = {"encoder/layer_{}/signal_output": ("hidden_size", "signal_size")}
         last = {"encoder/projection": ("output_size", "hidden_size")}
         return GatedArchitecture._axes(self, settings) | signals | last
 
     def _kinds(self, config: Mapping[str, Any], blocks: int, path: Any) -> list[str]:
-        """Return the kind of attention of each block; the last one is full."""
         return [*GatedArchitecture._kinds(self, config, blocks, path)[:-1], FULL]
 
     def _reaches(self, config: Mapping[str, Any], is_causal: bool, path: Any) -> dict[str, int | None]:

@@ -18,15 +18,9 @@ __all__ = ["ALBERT", "ELECTRA"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NarrowSettings(Settings):
-    """The settings of a network with short embeddings.
+    """The settings of a network with short embeddings."""
 
-    Attributes
-    ----------
-    embedding_size : int
-        The length of a word embedding.
-    """
-
-    embedding_size: int
+    embedding_size: int  # The length of a word embedding.
 
     @property
     def embedding_width(self) -> int:
@@ -41,13 +35,11 @@ class NarrowEmbeddings(Embeddings):
     always = False
 
     def build(self, input_shape: Shape) -> None:
-        """Create the layers."""
         super().build(input_shape)
         width, narrow = self.settings.hidden_size, self.settings.embedding_size
         self.project = self.dense("project", width, narrow) if self.always or width != narrow else None
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:
-        """Return the vectors of tokens, shape ``(*ids.shape, width)``; `places` as in :class:`Positions`."""
         narrow = super().call(ids, types, places)
         return narrow if self.project is None else self.project(narrow)
 
@@ -62,11 +54,9 @@ class AlbertEncoder(Encoder):
     """One block, applied `num_hidden_layers` times."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the block."""
         self.block = self.part(Block, self.settings, shape=input_shape, name="layer_0")
 
     def call(self, hidden: Array, keep: Array | None = None, offsets: Array | None = None) -> Array:
-        """Return the output of the last application; `keep` and `offsets` are those of :func:`attend`."""
         return self.through([self.block] * self.settings.num_hidden_layers, hidden, keep=keep, offsets=offsets)
 
 

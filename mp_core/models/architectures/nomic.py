@@ -81,7 +81,6 @@ class ExpertArchitecture(GatedArchitecture):
     __slots__ = ()
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         found: Any = GatedArchitecture.read(self, config, path)
         numbers = {entry: config.get(entry, default) for entry, default in _ROUTING.items()}
         for entry, value in numbers.items():
@@ -97,7 +96,6 @@ class ExpertArchitecture(GatedArchitecture):
         return settings
 
     def names(self, settings: Settings) -> dict[str, str]:
-        """Return the path of each layer -> the start of its tensor names, without the prefix."""
         routing: Routing = settings.routing  # type: ignore[attr-defined]
         names = GatedArchitecture.names(self, settings)
         for block in filter(routing.has, range(settings.num_hidden_layers)):
@@ -107,7 +105,6 @@ class ExpertArchitecture(GatedArchitecture):
         return names
 
     def shapes(self, settings: Settings, config: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-        """Return path of a weight -> {``config.json`` entry: length of the axis}; these weights cover all sizes."""
         routing: Routing = settings.routing  # type: ignore[attr-defined]
         found = GatedArchitecture.shapes(self, settings, config)
         if settings.num_hidden_layers == 1:
@@ -120,13 +117,7 @@ _STACKED = re.compile(r"(.*\bmlp\.experts)\.mlp\.(w1|w2)")
 
 
 def _split_experts(tensors: Tensors, settings: Settings, path: Path) -> Tensors:
-    """Return the tensors with one matrix for each expert, of shape (outputs, inputs), instead of stacked ones.
-
-    Raises
-    ------
-    ValueError
-        The rows of a stacked matrix cannot be divided by the number of experts.
-    """
+    """Return the tensors with one matrix (outputs, inputs) per expert; raise ValueError if rows cannot be divided."""
     experts: int = settings.routing.experts  # type: ignore[attr-defined]
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

@@ -24,7 +24,6 @@ class Phi3Architecture(GatedArchitecture):
     __slots__ = ()
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``."""
         current = {"original_max_position_embeddings": 4096, **config}
         for entry in ("rope_scaling", "rope_parameters"):
             scaling = current.get(entry)

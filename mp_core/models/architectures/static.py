@@ -25,7 +25,6 @@ class StaticEmbeddings(Embeddings):
     """Word embeddings without positions, types or norms."""
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.word = self.vocabulary("word")
 
     def places(self, ids: Array, offsets: Array, types: Array | None = None) -> Array:
@@ -39,17 +38,11 @@ class StaticEmbeddings(Embeddings):
 
 
 class StaticWeights(StaticEmbeddings):
-    """One number for each token, in float32 under every policy.
-
-    Attributes
-    ----------
-    table : AutoCastVariable, shape (vocabulary,)
-    """
+    """One number for each token, in float32 under every policy: `table` has the shape (vocabulary,)."""
 
     tensors = (("weight", "table"),)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table."""
         self.table = self.add_weight((self.settings.vocab_size,), "zeros", autocast=False, name="table")
 
     def call(self, ids: Array, types: Array | None = None, places: Array | None = None) -> Array:

@@ -16,18 +16,12 @@ __all__ = ["MT5", "T5", "UMT5"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class T5Architecture(GatedArchitecture):
-    """An encoder of T5 as ``transformers`` writes it.
+    """An encoder of T5 as ``transformers`` writes it."""
 
-    Attributes
-    ----------
-    perceptron : str
-        The default of ``feed_forward_proj``: the name of an activation, with the prefix ``gated-`` for gated ones.
-    """
-
+    # The default of ``feed_forward_proj``: the name of an activation, with the prefix ``gated-`` for gated ones.
     perceptron: str = "relu"
 
     def read(self, config: Mapping[str, Any], path: Any) -> Settings:
-        """Return the settings of a ``config.json``; raise ValueError if mp_core does not support one of its values."""
         projection = config.get("feed_forward_proj", self.perceptron)
         if not isinstance(projection, str):
             raise unexpected(

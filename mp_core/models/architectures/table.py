@@ -33,53 +33,35 @@ _RENAMED = {r"LayerNorm\.gamma$": "LayerNorm.weight", r"LayerNorm\.beta$": "Laye
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A network as ``transformers`` writes it.
+    """A network as ``transformers`` writes it."""
 
-    Attributes
-    ----------
-    model_types : tuple of str
-        The values of ``model_type`` in ``config.json``.
-    prefix : str
-        The start of all tensor names if the network is part of another model.
-    tensors : mapping of str to str
-        The path of a layer with weights of its own -> the start of its tensor names; ``{}`` stands for the number of a
-        block. ``embeddings/token_type`` is a part of ``embeddings/position``.
-    entries : mapping of str to str
-        Setting -> its entry in ``config.json``, if the names differ.
-    aliases : tuple of str
-        Settings that ``config.json`` may also contain under their own name: transformers reads both.
-    defaults : mapping of str to object
-        Setting -> its value if ``config.json`` has no such entry, as in transformers.
-    fixed : mapping of str to object
-        Setting -> its value, for settings that this architecture does not read from ``config.json``.
-    allowed : mapping of str to tuple
-        Entry of ``config.json`` that would change the computation -> the supported values; the first is the default.
-    most_positions : int
-        The largest ``max_position_embeddings``: more than published networks have, but tables of this length still fit
-        into memory.
-    tied : mapping of str to str
-        Name of a tensor -> the name of an equal tensor, which a file may omit.
-    renamed : mapping of str to str
-        Pattern in an older tensor name -> its replacement.
-    adapt : callable
-        ``(tensors, settings, path)`` -> the tensors of a file in the layout of this table, for example with joint
-        matrices split.
-    settings, embeddings, encoder : type
-        The classes of the settings and of the two parts of the network. Default: those of BERT.
-    """
-
-    model_types: tuple[str, ...]
-    prefix: str
+    model_types: tuple[str, ...]  # The values of ``model_type`` in ``config.json``.
+    prefix: str  # The start of all tensor names if the network is part of another model.
+    # The path of a layer with weights of its own -> the start of its tensor names; ``{}`` stands for the number of a
+    # block. ``embeddings/token_type`` is a part of ``embeddings/position``.
     tensors: Mapping[str, str]
+    # Setting -> its entry in ``config.json``, if the names differ.
     entries: Mapping[str, str] = field(default_factory=dict)
+    # Settings that ``config.json`` may also contain under their own name: transformers reads both.
     aliases: tuple[str, ...] = ()
+    # Setting -> its value if ``config.json`` has no such entry, as in transformers.
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    # Setting -> its value, for settings that this architecture does not read from ``config.json``.
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    # Entry of ``config.json`` that would change the computation -> the supported values; the first is the default.
     allowed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    # The largest ``max_position_embeddings``: more than published networks have, but tables of this length still fit
+    # into memory.
     most_positions: int = 2**20
+    # Name of a tensor -> the name of an equal tensor, which a file may omit.
     tied: Mapping[str, str] = field(default_factory=dict)
+    # Pattern in an older tensor name -> its replacement.
     renamed: Mapping[str, str] = field(default_factory=lambda: _RENAMED)
+    # ``(tensors, settings, path)`` -> the tensors of a file in the layout of this table, for example with joint
+    # matrices split.
     adapt: Callable[[Tensors, Settings, Path], Tensors] = _as_they_are
+    # `settings`, `embeddings`, `encoder`: The classes of the settings and of the two parts of the network. Default:
+    # those of BERT.
     settings: type[Settings] = Settings
     embeddings: type[Embeddings] = Embeddings
     encoder: type[Encoder] = Encoder

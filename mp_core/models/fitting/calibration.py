@@ -76,11 +76,9 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
 
     Raises
     ------
-    TypeError
-        `sample` does not fit the model.
     ValueError
-        `model` is not built, or is quantized; `policy` quantizes no Dense or EinsumDense layer; `alpha` is not from 0
-        to 1; `sample` or `held_out` gives a layer no inputs, or Inf or NaN; a kernel has Inf or NaN.
+        `model` is not built, or is quantized; `policy` quantizes no Dense or EinsumDense layer; `sample` or `held_out`
+        gives a layer no inputs, or Inf or NaN.
 
     References
     ----------
@@ -168,7 +166,7 @@ def _largest_weights(kernels: dict[str, Array], seen: Mapping[str, InputStatisti
     """Return path -> ``max|w_j|`` of each input j.
 
     Kernels whose inputs have the same ranges get the root mean square of their values, and so the same scales of
-    inputs. For a single kernel the result has the bits of its own value.
+    inputs.
     """
     ranges = {path: (seen[path].low.tobytes(), seen[path].high.tobytes()) for path in kernels}
     largest: dict[tuple[bytes, bytes], list[Array]] = {}

@@ -32,13 +32,7 @@ def check_metric(metric: Any) -> None:
 
 
 def metric_for(metric: Metric | OwnMetric | None, outputs: Sequence[Array]) -> str:
-    """Return the field of :class:`OutputError` that a budget limits, for the float32 outputs of all calls.
-
-    Raises
-    ------
-    ValueError
-        The metric cannot measure such outputs.
-    """
+    """Return the field of :class:`OutputError` that a budget limits, if it can measure these float32 outputs."""
     ones = [x for x in outputs if _size_of_output(x) == 1]
     if metric is None:
         return "largest" if ones else "max"
@@ -84,7 +78,6 @@ def _rows(outputs: Array) -> Array:
 
 
 def _size_of_output(outputs: Array) -> int:
-    """Return the number of elements of one output."""
     return math.prod(outputs.shape[1:])
 
 

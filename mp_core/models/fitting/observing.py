@@ -14,22 +14,9 @@ __all__ = ["observe"]
 def observe(
     model: LayerLike, calls: list[ModelCall], layers: dict[str, Any], argument: str = "sample"
 ) -> dict[str, InputStatistics]:
-    """Run the model, and return path -> statistics of the inputs of some layers.
+    """Run a copy of the caller's model, and return path -> statistics of the inputs of some layers with float kernels.
 
-    Parameters
-    ----------
-    model : LayerLike
-        A copy of the caller's model.
-    calls : list of ModelCall
-    layers : dict of str to Layer
-        Path -> layer of `model` with a float kernel.
-    argument : str
-        The caller's name of the argument with the calls, for errors.
-
-    Raises
-    ------
-    ValueError
-        A layer got no inputs, or inputs that are not finite.
+    Raise ValueError, which calls the calls `argument`, if a layer got no inputs, or inputs that are not finite.
     """
     forms = {path: layer.form for path, layer in layers.items()}
     observing = {path: ObservedFloat(form) for path, form in forms.items()}

@@ -94,11 +94,6 @@ def convert_qat(model: LayerLike) -> None:
     model : Layer
         Or an object with its methods.
 
-    Raises
-    ------
-    ValueError
-        No layer is prepared, or a scale is no longer finite.
-
     Examples
     --------
     >>> import numpy as np
@@ -164,11 +159,6 @@ def distill(
     -------
     TextEncoder or Reranker
 
-    Raises
-    ------
-    ValueError
-        `texts` is empty, :func:`calibrate` or :func:`prepare_qat` refuses the model, or an argument is out of range.
-
     Examples
     --------
     >>> student = distill(encoder, texts, "int4/64")  # doctest: +SKIP
@@ -207,13 +197,11 @@ def _outputs(model: Any, texts: list[Any]) -> tuple[Any, list[Any]]:
 
 
 def _rate(student: LayerLike) -> float:
-    """Return the default learning rate for the trained codes."""
     trained = {layer.form.scheme.codes for layer in _kernels(student) if layer.form.is_trained}
     return _INT8_RATE if trained == {"int8"} else _RATE
 
 
 def _kernels(model: object) -> list[Any]:
-    """Return the layers with a kernel."""
     if not isinstance(model, LayerLike):
         raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
     return [layer for layer in parts_of(model) if isinstance(layer, Dense | EinsumDense)]

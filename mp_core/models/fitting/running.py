@@ -44,13 +44,6 @@ def parts_of(model: LayerLike) -> Iterator[Any]:
 def calls_of(model: object, sample: Any, argument: str = "sample") -> list[ModelCall]:
     """Return the calls of a sample: a list or iterator is several calls; a tuple or dict is the arguments of one call.
 
-    Raises
-    ------
-    TypeError
-        `model` does not have the interface, or `sample` is None.
-    ValueError
-        A layer of `model` is quantized.
-
     Examples
     --------
     >>> from mp_core.layers import Dense

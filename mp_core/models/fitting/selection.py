@@ -53,11 +53,8 @@ def sensitivity(
 
     Raises
     ------
-    TypeError
-        `sample` does not fit the model, or an output is not a floating-point array.
     ValueError
-        `model` has no weights, is not built, or is quantized; a policy is unknown or a map; or the float32 outputs are
-        empty or not finite.
+        `model` has no weights, is not built, or is quantized; or the float32 outputs are empty or not finite.
 
     Examples
     --------
@@ -109,11 +106,8 @@ def choose_policy(
 
     Raises
     ------
-    TypeError
-        As for :func:`sensitivity`; or a function `metric` does not return a number.
     ValueError
-        As for :func:`sensitivity`; `max_error` is negative or not finite; or `metric` is unknown, cannot measure the
-        outputs, or exceeds the budget even for float32.
+        As for :func:`sensitivity`; or `metric` cannot measure the outputs, or exceeds the budget even for float32.
 
     Examples
     --------
@@ -243,7 +237,6 @@ class _Search:
         return [whole * median(one[index] / sum(one) for one in rounds) for index in range(len(runs))]
 
     def _seconds(self, run: Run, count: int) -> float:
-        """Return the CPU time of this process for a run over the sample."""
         start = process_time()
         for _ in range(count):
             self._trial.outputs(run.model)

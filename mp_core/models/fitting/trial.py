@@ -33,15 +33,7 @@ class Run:
 
 
 class Trial:
-    """Measures the error of a model under policies, compared with its float32 outputs on a sample.
-
-    Attributes
-    ----------
-    done : callable
-        Called with 1 after each run.
-    metric : str
-        The field of :class:`OutputError` that a budget limits.
-    """
+    """Measures the error of a model under policies, compared with its float32 outputs; calls `done` after each run."""
 
     def __init__(self, model: LayerLike, sample: Any, metric: Metric | OwnMetric | None = None) -> None:
         self.done: Callable[[int], object] = lambda count: None

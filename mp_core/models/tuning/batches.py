@@ -26,21 +26,11 @@ _LEAST_UNIT = 16
 
 
 def ragged_inputs(model: TextNetwork, tokens: Tokens) -> dict[str, Any]:
-    """Return ragged texts as inputs of a network.
+    """Return ragged texts as inputs of a network: a dictionary of int32 arrays.
 
     A filler text is appended: it rounds the number of tokens up, so that batches of similar lengths share a plan. Its
-    vector is not used, and it adds zero to gradients.
-
-    Parameters
-    ----------
-    model : TextNetwork
-    tokens : Tokens
-
-    Returns
-    -------
-    dict of str to ndarray
-        ``lengths`` of the texts without the filler; ``ids``, ``places`` and ``offsets``, int32, with the filler; and
-        ``padding``, a :class:`~mp_core.models.blocks.Padding` of the texts, or None.
+    vector is not used, and it adds zero to gradients. ``ids``, ``places`` and ``offsets`` include it, ``lengths`` does
+    not; ``padding`` is a :class:`~mp_core.models.blocks.Padding` of the texts, or None.
     """
     lengths = np.array([len(row) for row in tokens.rows], np.int32)
     filled = _rounded(int(lengths.sum()), tokens.skipped, model.settings.max_length)
@@ -93,18 +83,9 @@ def groups_of(tokens: Array) -> list[slice]:
 
 
 class TextBatches(Batches):
-    """The batches of a fit.
+    """The batches of a fit, `size` examples each; column j holds text j of all examples.
 
-    Parameters
-    ----------
-    model : TextNetwork
-    columns : sequence of Tokens
-        Column j holds text j of all examples.
-    labels : ndarray, optional
-    size : int
-        The number of examples in a batch.
-    order : callable, optional
-        As for :func:`mp_core.training.batches.batches_of`.
+    `order` is that of :func:`mp_core.training.batches.batches_of`.
     """
 
     def __init__(
@@ -116,7 +97,6 @@ class TextBatches(Batches):
 
     @property
     def steps(self) -> int:
-        """The number of batches in an epoch."""
         return -(-len(self.columns[0]) // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
@@ -132,5 +112,4 @@ class TextBatches(Batches):
         return groups if len(groups) > 1 else groups[0]
 
     def _texts(self, chosen: Array) -> dict[str, Any]:
-        """Return the texts of some examples, column by column."""
         return ragged_inputs(self.model, Tokens.joined([column.select(chosen.tolist()) for column in self.columns]))

@@ -40,19 +40,10 @@ class CachedGradients:
 
     1. All groups run forward.
     2. The loss of the whole batch and its gradients to the outputs are computed.
-    3. Each group runs backward from its output gradients. Groups whose activations were not kept first run forward
-       again, with the same dropout.
+    3. Each group runs backward from its output gradients. Groups whose activations were not kept (all but `kept`; None:
+       all are) first run forward again, with the same dropout.
 
     The gradients of the weights are summed from the last group to the first.
-
-    Parameters
-    ----------
-    model : TunedModel
-
-    Attributes
-    ----------
-    kept : int or None
-        The number of groups whose activations are kept; None: all.
 
     References
     ----------

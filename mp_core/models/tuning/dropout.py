@@ -57,11 +57,6 @@ _OWN_DEFAULTS: dict[str, dict[str, float]] = {
 def rates_of(config: Mapping[str, Any]) -> dict[str, float]:
     """Return place -> dropout rate, for rates other than 0. See :data:`mp_core.models.blocks.dropping` for the places.
 
-    Raises
-    ------
-    ValueError
-        A rate is not a number from 0 to below 1.
-
     Examples
     --------
     >>> rates_of({"model_type": "distilbert", "dropout": 0.25, "seq_classif_dropout": 0.0})

@@ -8,6 +8,7 @@ from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.models.tuning.examples import Examples
 from mp_core.models.tuning.scoring import inputs_and_targets
+from mp_core.utilities.docstrings import shown
 
 __all__ = ["correlation", "cosines", "differences", "measured", "measured_scores", "ranking", "retrieval"]
 
@@ -16,19 +17,7 @@ _ROWS = 256  # queries whose scores are in memory at once
 
 
 def measured(encoder: Any, examples: Examples, batch_size: int = 32) -> dict[str, float]:
-    """Evaluate the first two columns: :func:`correlation` for examples with labels, else :func:`retrieval`.
-
-    Parameters
-    ----------
-    encoder : TextEncoder
-    examples : Examples
-    batch_size : int
-
-    Raises
-    ------
-    ValueError
-        There is only one column, or labels are not numbers.
-    """
+    """Evaluate the first two columns: :func:`correlation` for examples with labels, else :func:`retrieval`."""
     if len(examples.texts) < 2:
         raise ValueError(f"examples must have two texts a row; received the column {examples.names[0]!r}")
     first, second = examples.texts[:2]
@@ -43,20 +32,9 @@ def measured(encoder: Any, examples: Examples, batch_size: int = 32) -> dict[str
 def retrieval(encoder: Any, queries: list[str], documents: list[str], batch_size: int = 32) -> dict[str, float]:
     """Evaluate how well an encoder finds the document of each query among all documents by cosine.
 
-    Equal documents count once. Among equal scores, the right document is ranked last.
-
-    Parameters
-    ----------
-    encoder : TextEncoder
-    queries, documents : list of str
-        ``documents[i]`` is the right document for ``queries[i]``.
-    batch_size : int
-
-    Returns
-    -------
-    dict of str to float
-        ``recall@1``, ``recall@5``, ``recall@10``: the share of queries whose document has at most this rank;
-        ``mrr@10``: the mean of 1 / rank, or 0 for ranks above 10.
+    ``documents[i]`` is the right document for ``queries[i]``. Equal documents count once; among equal scores, the right
+    one is ranked last. ``recall@1``, ``recall@5`` and ``recall@10`` are the shares of queries whose document has at
+    most this rank; ``mrr@10`` is the mean of 1 / rank, or 0 for ranks above 10.
     """
     numbers: dict[str, int] = {}
     right = np.array([numbers.setdefault(text, len(numbers)) for text in documents])
@@ -80,35 +58,20 @@ def _places(scores: Array, right: Array) -> Array:
 def correlation(
     encoder: Any, first: list[str], second: list[str], labels: Array, batch_size: int = 32
 ) -> dict[str, float]:
-    """Return the correlation of the cosines of pairs with their labels: ``pearson`` and ``spearman``.
+    """Return ``pearson`` and ``spearman``, the correlations of the cosines of pairs with their labels.
 
-    It is 0 if all cosines or all labels are equal.
-
-    Parameters
-    ----------
-    encoder : TextEncoder
-    first, second : list of str
-    labels : ndarray, shape (n,)
-    batch_size : int
+    They are 0 if all cosines or all labels are equal.
     """
     one, other = (encoder.encode(texts, batch_size, normalize=True).astype(np.float64) for texts in (first, second))
     cosines = (one * other).sum(axis=1)
     return {"pearson": _pearson(cosines, labels), "spearman": _pearson(_ranks(cosines), _ranks(labels))}
 
 
+@shown("{}(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[2.0, 0.0], [4.0, 3.0]]))", "{'least': 0.96, 'mean': 0.98}")
 def cosines(vectors: Array, others: Array) -> dict[str, float]:
     """Return the ``least`` and the ``mean`` cosine of ``vectors[i]`` and ``others[i]``.
 
     The cosine of two zero vectors, such as static embeddings of empty texts, counts as 1; of one zero vector, as 0.
-
-    Parameters
-    ----------
-    vectors, others : ndarray, shape (n, dim)
-
-    Examples
-    --------
-    >>> cosines(np.array([[1.0, 0.0], [3.0, 4.0]]), np.array([[2.0, 0.0], [4.0, 3.0]]))
-    {'least': 0.96, 'mean': 0.98}
     """
     x, y = (np.asarray(each, np.float64) for each in (vectors, others))
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
@@ -126,17 +89,6 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
       the correlation of scores with labels, as in :func:`correlation`;
     * a model with several labels: ``accuracy``, the share of examples whose label has the highest score. If texts may
       have several labels: the share of all (text, label) whose score has the right sign.
-
-    Parameters
-    ----------
-    reranker : Reranker
-    examples : Examples
-    batch_size : int
-
-    Raises
-    ------
-    ValueError
-        :meth:`mp_core.models.Reranker.fit` would refuse the examples.
     """
     inputs, labels = inputs_and_targets(examples, reranker.model, "eval")
     scores = reranker.predict_tokens(reranker.tokenize(inputs), batch_size, activation="linear")
@@ -150,28 +102,14 @@ def measured_scores(reranker: Any, examples: Examples, batch_size: int = 32) -> 
     return {"pearson": _pearson(shown, labels), "spearman": _pearson(_ranks(scores), _ranks(labels))}
 
 
+@shown('{}(["a", "a", "b"], np.array([0.2, 0.7, 0.1]), np.array([1.0, 0.0, 1.0]))["mrr@10"]', "0.5")
 def ranking(queries: list[str], scores: Array, labels: Array) -> dict[str, float]:
-    """Evaluate how well scores rank the documents of each query by their labels.
+    """Evaluate how well scores rank the documents of each query by their labels: means over the queries.
 
-    Among equal scores, lower labels are ranked first. Queries whose documents all have the same label are left out.
-
-    Parameters
-    ----------
-    queries : list of str
-        The query of each document. Documents with equal queries are ranked together.
-    scores, labels : ndarray, shape (n,)
-
-    Returns
-    -------
-    dict of str to float
-        Means over the queries. ``mrr@10``: 1 / rank of the first document with the highest label, or 0 for ranks above
-        10. ``ndcg@10``: the sum of ``label / log2(rank + 1)`` over ten ranks, divided by its largest possible value.
-        An empty dict if no query is left.
-
-    Examples
-    --------
-    >>> ranking(["a", "a", "b"], np.array([0.2, 0.7, 0.1]), np.array([1.0, 0.0, 1.0]))["mrr@10"]
-    0.5
+    Documents with equal queries are ranked together; among equal scores, lower labels come first. ``mrr@10`` is the
+    reciprocal rank of the first document with the highest label, or 0 for ranks above 10. ``ndcg@10`` is the sum of
+    ``label / log2(rank + 1)`` over ten ranks, divided by its largest possible value. Queries whose documents all have
+    the same label are left out; the result is empty if no query is left.
     """
     places: dict[str, list[int]] = {}
     for place, query in enumerate(queries):
@@ -197,18 +135,9 @@ def _gain(labels: Array) -> float:
     return float((first / np.log2(np.arange(2, len(first) + 2))).sum())
 
 
+@shown("{}(np.array([[1.0], [2.0]]), np.array([[1.5], [2.0]]))", "{'largest': 0.5, 'mean': 0.25}")
 def differences(scores: Array, others: Array) -> dict[str, float]:
-    """Return the ``largest`` and the ``mean`` absolute difference of scores.
-
-    Parameters
-    ----------
-    scores, others : ndarray, shape (n, labels)
-
-    Examples
-    --------
-    >>> differences(np.array([[1.0], [2.0]]), np.array([[1.5], [2.0]]))
-    {'largest': 0.5, 'mean': 0.25}
-    """
+    """Return the ``largest`` and the ``mean`` absolute difference of scores, shape (n, labels)."""
     found = np.abs(np.asarray(scores, np.float64) - others)
     return {"largest": float(found.max()), "mean": float(found.mean())}
 

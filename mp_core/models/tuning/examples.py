@@ -32,36 +32,18 @@ _LONGEST = 2**31 - 1  # the most characters of a field of a CSV file
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Examples, stored by columns.
+    """Examples, stored by columns."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        The names of the text columns.
-    texts : tuple of list of str
-        The text columns, all of the same length.
-    labels : ndarray of float32, or list of str or int, or None
-        The label of each example: a number, a row of numbers, or the name of a class.
-    where : callable
-        Index of an example -> a description of its location, for error messages.
-    """
-
-    names: tuple[str, ...]
-    texts: tuple[list[str], ...]
-    labels: Any
-    where: Callable[[int], str]
+    names: tuple[str, ...]  # The names of the text columns.
+    texts: tuple[list[str], ...]  # The text columns, all of the same length.
+    labels: Any  # The label of each example: a number, a row of numbers, or the name of a class.
+    where: Callable[[int], str]  # Index of an example -> a description of its location, for error messages.
 
     def __len__(self) -> int:
         return len(self.texts[0])
 
     def numbers(self, argument: str) -> Array:
-        """Return the labels as finite float32 numbers or vectors, all of one length.
-
-        Raises
-        ------
-        ValueError
-            A label is not a number or a list of numbers, is NaN or infinite, or has another length than the first.
-        """
+        """Return the labels as finite float32 numbers or vectors of one length; raise ValueError if they are not."""
         rows: list[Any] = []
         for index, label in enumerate(self.labels):
             try:
@@ -85,26 +67,13 @@ class Examples:
 
 
 def read_examples(data: Any, argument: str = "data") -> Examples:
-    """Read examples from a list, a dictionary of columns, a data set or a file.
+    """Read examples from a list, a dictionary of columns, a data set or a file; errors call them `argument`.
 
-    Parameters
-    ----------
-    data : iterable of rows, mapping of columns, path, or Examples
-        A row is a sequence of texts, optionally followed by a label; a mapping of column names; or an object with the
-        attributes ``texts`` and ``label``. A path ends in ``.jsonl``, with an object or a list in each line, or in
-        ``.csv`` or ``.tsv``, with column names in the first line. Blank lines are skipped.
-    argument : str
-        The name of the data in error messages.
-
-    Raises
-    ------
-    OSError
-        A file is missing or unreadable.
-    TypeError
-        `data` or a row has another type.
-    ValueError
-        There are no examples; a row has other columns than the first; a text is not a str, is empty, or has a character
-        that UTF-8 cannot encode; the type of a file is unknown; or a line is damaged (the message names it).
+    A row is a sequence of texts, optionally followed by a label; a mapping of column names; or an object with the
+    attributes ``texts`` and ``label``. A path ends in ``.jsonl``, with an object or a list in each line, or in ``.csv``
+    or ``.tsv``, with column names in the first line. Blank lines are skipped. Raise ValueError if there are no
+    examples, rows have other columns than the first, a text is not a str, is empty or has a character that UTF-8 cannot
+    encode, or a line is damaged; TypeError for rows of another type.
 
     Examples
     --------

@@ -165,7 +165,6 @@ def _read(
 
 
 def _labels(examples: Examples, loss: TextLoss, width: int, argument: str) -> Array | None:
-    """Return the labels in the form that the loss needs."""
     allowed = loss.label_shapes(len(examples.texts), width)
     if loss.label is None:
         if examples.labels is not None:

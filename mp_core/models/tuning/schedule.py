@@ -13,20 +13,7 @@ __all__ = ["WarmupLinear"]
 class WarmupLinear(LearningRateSchedule):
     """``peak * step / warmup`` for the first steps, then ``peak * (steps - step) / (steps - warmup)``.
 
-    The ``"linear"`` schedule of transformers and sentence-transformers.
-
-    Parameters
-    ----------
-    peak : float
-    steps : int
-        The number of training steps.
-    warmup : int
-        The number of steps after which the rate is `peak`.
-
-    Raises
-    ------
-    ValueError
-        `peak` is not above 0, `steps` is not a positive integer, or `warmup` is not from 0 to `steps`.
+    This is the ``"linear"`` schedule of transformers and sentence-transformers. `warmup` is at most `steps`.
 
     Examples
     --------
@@ -42,12 +29,10 @@ class WarmupLinear(LearningRateSchedule):
         self.warmup = int(warmup)
 
     def __call__(self, step: Any) -> np.float32:
-        """Return the learning rate of a step; the first one is 0."""
         place = min(float(step), float(self.steps))
         if place < self.warmup:
             return np.float32(self.peak * place / self.warmup)
         return np.float32(self.peak * (self.steps - place) / max(self.steps - self.warmup, 1))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {"peak": self.peak, "steps": self.steps, "warmup": self.warmup}

@@ -35,18 +35,9 @@ _HEAD_RATE, _HEAD_STEPS, _HEAD_BATCH = 0.02, 800, 32
 
 
 class TunedScores(TunedModel):
-    """A network whose outputs are scores.
+    """A network with scores, float32 of shape (texts, labels) for a batch; a `head` is trained together with it.
 
-    Parameters
-    ----------
-    network, rates, seed
-        Those of :class:`TunedModel`.
-    scores : callable
-        Batch -> its scores, float32 of shape (texts, labels).
-    head : Dense, optional
-        A layer that is trained together with the network.
-    loss : callable, optional
-        (outputs, targets) -> loss. Default: the binary cross-entropy of one score, or the cross-entropy of classes.
+    ``loss(outputs, targets)`` defaults to the binary cross-entropy of one score, or the cross-entropy of classes.
     """
 
     def __init__(
@@ -82,17 +73,10 @@ def _mean_square(outputs: list[Array], y: Any) -> Any:
 
 
 class _Loss(NamedTuple):
-    """A loss of scores.
+    """A loss of scores: ``function(outputs, targets)``, and ``targets(examples, number of scores, argument)``."""
 
-    Attributes
-    ----------
-    function : callable
-        (outputs, targets) -> loss.
-    targets : callable
-        (examples, number of scores, name of the data in messages) -> targets.
-    """
-
-    function: Callable[[list[Array], Any], Any]
+    function: Callable[[list[Array], Any], Any]  # (outputs, targets) -> loss.
+    # (examples, number of scores, name of the data in messages) -> targets.
     targets: Callable[[Examples, int, str], Array]
 
 
@@ -154,22 +138,9 @@ def _tokens(reranker: Any, data: Any, loss: str, argument: str) -> tuple[list[To
 def inputs_and_targets(
     examples: Examples, network: Any, argument: str, loss: str = "cross_entropy"
 ) -> tuple[list[str] | list[tuple[str, ...]], Array]:
-    """Return the texts or pairs of texts of examples, and their targets.
+    """Return the texts or pairs of texts of examples, and their targets for a `loss` of :meth:`Reranker.fit`.
 
-    Parameters
-    ----------
-    examples : Examples
-    network : Classifier
-        The network and its head.
-    argument : str
-        The name of the data in error messages.
-    loss : str
-        As in :meth:`mp_core.models.Reranker.fit`.
-
-    Raises
-    ------
-    ValueError
-        The examples have no labels, labels that do not fit the loss, or more than two texts.
+    Raise ValueError, which calls the data `argument`, without labels that fit the loss, or with more than two texts.
     """
     if len(examples.texts) > 2:
         raise ValueError(f"`{argument}` must have one or two texts a row; received the columns {examples.names}")
@@ -180,7 +151,6 @@ def inputs_and_targets(
 
 
 def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
-    """Return labels as rows of `count` scores."""
     labels = examples.numbers(argument)
     if labels[0].size != count:
         raise ValueError(f"labels of `{argument}` must be {count} scores of a teacher; received {labels[0].size}")
@@ -188,7 +158,6 @@ def _scores_of_teacher(examples: Examples, count: int, argument: str) -> Array:
 
 
 def _shares(examples: Examples, count: int, argument: str) -> Array:
-    """Return labels as rows of `count` numbers from 0 to 1."""
     labels = examples.numbers(argument)
     if labels.shape[1:] != (count,) or not ((labels >= 0) & (labels <= 1)).all():
         raise ValueError(
@@ -228,17 +197,7 @@ def _loss_of(network: Any, name: str) -> _Loss:
 
 
 def fit_head(vectors: Array, classes: Array, count: int, seed: int) -> Dense:
-    """Train a classification head on fixed vectors.
-
-    Parameters
-    ----------
-    vectors : ndarray of float32, shape (n, width)
-    classes : ndarray of int32, shape (n,)
-    count : int
-        The number of classes.
-    seed : int
-        The seed of the order of samples.
-    """
+    """Train a classification head on float32 vectors, shape (n, width), and int32 classes below `count`."""
     head = Dense(count, kernel_initializer="zeros", name="head", dtype="float32")
     head.build((None, vectors.shape[1]))
     model = Sequential([head], dtype="float32")

@@ -21,20 +21,9 @@ __all__ = ["TunedEncoder", "TunedModel", "vectors_of"]
 
 
 class TunedModel(Model):
-    """A text network wrapped for training.
+    """A text network wrapped for training; `rates` maps places to dropout rates, whose seed is `seed`.
 
-    Parameters
-    ----------
-    network : Model
-        A network of :mod:`mp_core.models`.
-    rates : mapping of str to float
-        Place -> dropout rate.
-    seed : int, optional
-        The seed of the dropout.
-    text_loss : callable
-        (outputs, labels) -> loss; the outputs are a list with an array for each text column.
-    columns : int
-        The number of texts of an example that are computed separately.
+    ``text_loss(outputs, labels)`` gets a list of outputs, one for each of the `columns` texts of an example.
     """
 
     def __init__(
@@ -95,7 +84,6 @@ class TunedModel(Model):
         return self._updated_metrics(loss, groups)
 
     def test_step(self, data: Any) -> dict[str, Any]:
-        """Evaluate a batch, and return the running metrics."""
         if not isinstance(data[0], list):
             return super().test_step(data)
         groups, y = data[0], data[1] if len(data) > 1 else None
@@ -122,20 +110,9 @@ def vectors_of(
 
 
 class TunedEncoder(TunedModel):
-    """The network of an encoder, with its pooling and steps, wrapped for training.
+    """The network of an encoder, with its poolings and steps, wrapped for training as in :class:`TunedModel`.
 
-    Parameters
-    ----------
-    network, rates, seed
-        Those of :class:`TunedModel`.
-    poolings : sequence of str
-    steps : sequence of Step
-        The modules after the pooling. Their weights are not trained.
-    skipped : int
-        The number of prompt tokens that are not pooled.
-    columns : int
-        The number of texts of an example.
-    text_loss : TextLoss
+    The weights of the steps are not trained, and the first `skipped` tokens of a text, its prompt's, are not pooled.
     """
 
     def __init__(
