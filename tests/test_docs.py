@@ -5,6 +5,7 @@
 
 import doctest
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -63,6 +64,22 @@ def test_examples_of_modules_run(name):
     found = doctest.DocTestFinder().find(module, name, extraglobs=users)
     reports = [failures(test) for test in found if test.examples]
     assert not "".join(reports)
+
+
+def methods(module):
+    """Yield name and docstring of each public method and property in the public classes that a module defines."""
+    classes = [kind for kind in vars(module).values() if inspect.isclass(kind) and kind.__module__ == module.__name__]
+    for kind in classes:
+        for name, method in vars(kind).items():
+            function = getattr(method, "__func__", getattr(method, "fget", method))
+            own = inspect.isfunction(function) and function.__qualname__ == f"{kind.__qualname__}.{name}"
+            if own and not name.startswith("_") and not kind.__name__.startswith("_"):
+                yield function.__qualname__, inspect.getdoc(getattr(kind, name))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_public_method_has_a_docstring_of_its_own_or_of_the_method_that_it_overrides(name):
+    assert [method for method, text in methods(importlib.import_module(name)) if not text] == []
 
 
 @pytest.mark.parametrize("home", ["constraints", "layers.initializers", "losses", "metrics", "regularizers"])

@@ -135,8 +135,6 @@ def name_of(dtype: np.dtype[Any]) -> str:
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` is one of the six floating-point types of :data:`ALLOWED`.
 
-    Examples
-    --------
     >>> is_float(parse("bfloat16")), is_float(parse("int8"))
     (True, False)
     """
@@ -146,8 +144,6 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` is one of the eight integer types of :data:`ALLOWED`.
 
-    Examples
-    --------
     >>> is_integer(parse("int8")), is_integer(parse("bool"))
     (True, False)
     """
@@ -206,8 +202,6 @@ def finfo(dtype: DTypeLike) -> Any:
 def floatx() -> str:
     """Return the name of the default float type, ``"float32"`` unless :func:`set_floatx` changed it.
 
-    Examples
-    --------
     >>> floatx()
     'float32'
     """

@@ -33,20 +33,11 @@ R = TypeVar("R")
 
 
 class Override(NamedTuple):
-    """The state of a variable in a holder; it replaces the variable's own state.
-
-    Attributes
-    ----------
-    value : array or Recorded
-    derived : dict
-        The cache of :meth:`AutoCastVariable.derived` for this value.
-    is_trained : bool
-        Whether gradients with respect to the variable are computed.
-    """
+    """The state of a variable in a holder; it replaces the variable's own state."""
 
     value: Any
-    derived: dict[Any, Any]
-    is_trained: bool
+    derived: dict[Any, Any]  # the cache of :meth:`AutoCastVariable.derived` for this value
+    is_trained: bool  # whether gradients with respect to the variable are computed
 
 
 class Holder(Protocol):

@@ -32,8 +32,6 @@ _SHOWN = {
 class Family:
     """A family of named classes and functions, such as losses; :meth:`functions` makes its module-level functions.
 
-    Examples
-    --------
     >>> from mp_core import regularizers
     >>> config = regularizers.serialize(regularizers.L2(0.5))
     >>> config["class_name"], config["config"]

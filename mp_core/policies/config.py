@@ -56,8 +56,6 @@ if not TYPE_CHECKING:  # so that type checkers report unknown names
 def epsilon() -> float:
     """Return 1e-7, the small number that Keras' examples add in logarithms and quotients.
 
-    Examples
-    --------
     >>> epsilon()
     1e-07
     """

@@ -104,7 +104,6 @@ class Connection(HalfClosedProtocol):
         self._watch = self.loop.call_later(HEAD_SECONDS, self._check_idle)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Cancel the timers."""
         for timer in (self._watch, self._stall, self._closing.ending, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
@@ -151,7 +150,6 @@ class Connection(HalfClosedProtocol):
             self.cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """Start to wait for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 

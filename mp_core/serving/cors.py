@@ -18,11 +18,6 @@ _SECONDS = 7200  # to cache the answer to a preflight; Chromium's maximum
 class Origins:
     """The allowed origins. Cookies are never allowed: a page sends its key in ``Authorization``.
 
-    Attributes
-    ----------
-    allowed : tuple of str
-        Origins such as ``"https://example.org"``; ``"*"`` alone for all origins; or empty.
-
     Examples
     --------
     >>> Origins(("https://a",)).headers("https://a")[:2]
@@ -33,7 +28,7 @@ class Origins:
     []
     """
 
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()  # origins such as ``"https://example.org"``; ``"*"`` alone for all origins; or empty
 
     def headers(self, origin: str | None) -> list[tuple[bytes, bytes]]:
         """Return the headers that are added to an answer; `origin` is None if the request has none."""

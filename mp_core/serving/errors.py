@@ -62,8 +62,6 @@ class RefusedError(Exception):
 def error_response(path: str, error: RefusedError) -> Response:
     """Return the response for an error, in the form that clients of this path expect.
 
-    Examples
-    --------
     >>> error_response("/embed", RefusedError("busy", "full", headers={"Retry-After": "2"})).body
     b'{"error": "full", "error_type": "Overloaded"}'
     >>> response = error_response("/v1/embeddings", RefusedError("invalid", '"input" is missing', "input"))

@@ -135,8 +135,6 @@ class Metrics:
 def text(metrics: Sequence[Metric]) -> str:
     r"""Return metrics in the text format of Prometheus.
 
-    Examples
-    --------
     >>> requests = Counter("requests_total", "Requests.", "route")
     >>> requests.add(2, '/"embed"')
     >>> print(text([requests]), end="")

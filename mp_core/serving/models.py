@@ -117,15 +117,9 @@ class Served(ABC):
 
 
 class _Prompted(Served):
-    """An encoder of any kind, with prompts.
+    """An encoder of any kind, with prompts."""
 
-    Attributes
-    ----------
-    dim : int
-        The length of an embedding or a token vector.
-    """
-
-    dim: int
+    dim: int  # the length of an embedding or a token vector
     _model: PromptedModel
 
     def __init__(self, name: str, model: PromptedModel, created: int = 0) -> None:
@@ -133,7 +127,6 @@ class _Prompted(Served):
         self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the model for clients."""
         return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
 
 
@@ -149,23 +142,19 @@ class Encoder(_Prompted):
         self._routes = model.with_each_task()
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts with the prompt before each."""
         return self._of_task(prompt_name).tokenize(inputs, prompt_name=prompt_name, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return an embedding for each text."""
         given = {name: value for name, value in options.items() if name != "task"}
         return self._of_task(options.get("task")).encode_tokens(tokens, **given)
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the count of all numbers of the embeddings."""
         return len(tokens) * (options.get("truncate_dim") or self.dim)
 
     def _of_task(self, task: str | None) -> TextEncoder:
         return self._model if task is None else self._routes.get(task, self._model)
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the type ``embedding`` and the pooling."""
         return {"embedding": {"pooling": "+".join(self._model.poolings)}}
 
 
@@ -177,12 +166,10 @@ class Sparse(_Prompted):
     _model: SparseEncoder
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts with the prompt before each."""
         task = prompt_name if prompt_name in self.tasks else None
         return self._model.tokenize(inputs, prompt_name=prompt_name, task=task, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return (indices, values) of each text."""
         return _objects(self._model.encode_sparse_tokens(tokens, task=options.get("task")))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
@@ -190,7 +177,6 @@ class Sparse(_Prompted):
         return 2 * sum(map(len, tokens.rows))
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the type ``embedding`` and the pooling."""
         return {"embedding": {"pooling": "splade"}}
 
 
@@ -206,20 +192,16 @@ class Multi(_Prompted):
         self.tasks = TASKS
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts with the prompt before each."""
         task = prompt_name if prompt_name in self.tasks else "document"
         return self._model.tokenize(inputs, prompt_name=prompt_name, task=str(task), from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the token vectors of each text."""
         return _objects(self._model.encode_multi_tokens(tokens, task=options.get("task", "document")))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the count of all numbers of the token vectors."""
         return sum(map(len, tokens.rows)) * self.dim
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the type ``embedding`` without a pooling."""
         return {"embedding": {"pooling": "none"}}
 
 
@@ -230,11 +212,9 @@ class AllVectors(Encoder):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All kinds that the model supports."""
         return self.kind, Sparse.kind, Multi.kind
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the vectors of the kind in the option ``kind``; by default dense embeddings."""
         kind = options.get("kind")
         if kind is None:
             return super().compute(tokens, options)
@@ -242,7 +222,6 @@ class AllVectors(Encoder):
         return _objects(encode(tokens))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Estimate the count of numbers for the requested kind."""
         kind = options.get("kind")
         if kind is None:
             return super().numbers(tokens, options)
@@ -280,24 +259,19 @@ class Scorer(Served):
         self.probabilities = activations.get(activation)
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts or pairs; there are no prompts."""
         return self._model.tokenize(inputs, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return a score or a row of scores for each text or pair."""
         return self._model.predict_tokens(tokens, **options)
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the count of all scores."""
         return len(tokens) * len(self.labels)
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the names of the scores."""
         names = {str(index): label for index, label in enumerate(self.labels)}
         return {self.kind: {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}}
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the model for clients."""
         return super().describe() | {"labels": self.labels}
 
 

@@ -25,8 +25,6 @@ def text_portions(inputs: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], i
     The first text of pairs, which may be a long query, is counted once per portion, since each portion tokenizes it
     again. So a portion has at least as many characters of other texts.
 
-    Examples
-    --------
     >>> list(text_portions(["ab", "c"]))
     [(0, ['ab', 'c'], 3)]
     """

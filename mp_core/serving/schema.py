@@ -261,8 +261,6 @@ PREDICT: Fields = {
 def checked(data: Any, fields: Fields) -> dict[str, Any]:
     """Return the values of all fields; raise RefusedError, which names the field, for a wrong, missing or unknown one.
 
-    Examples
-    --------
     >>> checked({"inputs": "a", "normalize": None}, EMBED)["normalize"]
     True
     >>> checked({"inputs": ["a", 1]}, EMBED)

@@ -117,7 +117,6 @@ class Layer(layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for :meth:`from_config`."""
         return super().get_config() | {"dtype": serialize(self.dtype_policy)}
 
     @classmethod

@@ -31,8 +31,6 @@ class Measured:
 
         If you override :meth:`train_step`, update ``"loss"`` with the loss, and the others with targets and outputs.
 
-        Examples
-        --------
         >>> import numpy as np
         >>> import mp_core as mp
         >>> class Own(mp.Sequential):
@@ -79,14 +77,8 @@ class Measured:
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Update the metrics of :meth:`compile` with a batch, and return the means so far.
 
-        A subclass may override this to update further metrics among its attributes.
-
-        Parameters
-        ----------
-        x : array, or list or dict of them, or None
-            The inputs; masks are computed from them. None: no mask.
-        y, y_pred, sample_weight : array, or list or dict of them
-            Targets, outputs and weights, arranged as the outputs; weights may be None.
+        A subclass may override this to update further metrics among its attributes. Masks are computed from the inputs
+        `x`; None: no mask. Targets, outputs and weights are arranged as the outputs; weights may be None.
         """
         self._training_state.update_metrics(x, y, y_pred, sample_weight)
         return self.get_metrics_result()
@@ -105,11 +97,5 @@ class Measured:
 
 
 def training_state(model: Measured) -> "TrainingState":
-    """Return the state of a model's training, which ``compile`` makes.
-
-    Raises
-    ------
-    ValueError
-        The model is not compiled.
-    """
+    """Return the state of a model's training, which ``compile`` makes; raise ValueError without it."""
     return model._training_state

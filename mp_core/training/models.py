@@ -167,8 +167,6 @@ class Functional(WithEnds, Model):
     def graph(self) -> Any:
         """The calls of the layers, and the arrangement of the model's inputs and outputs.
 
-        Examples
-        --------
         >>> from mp_core.layers import Dense
         >>> x = Input((3,), name="x")
         >>> Model(x, Dense(2, name="y")(x)).graph.outputs
@@ -218,7 +216,6 @@ class Functional(WithEnds, Model):
         )
 
     def count_of_outputs(self) -> int:
-        """Return the number of arrays that a call returns."""
         return len(list(leaves(self._call_graph.outputs)))
 
     @property
@@ -248,7 +245,6 @@ class Functional(WithEnds, Model):
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else x
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks of the outputs; layers run only if a later layer computes its mask from their outputs."""
         if previous_mask is None and not self._call_graph.mask_makers:
             return None
         masks = {} if previous_mask is None else self._bind(self._call_graph.inputs, previous_mask)

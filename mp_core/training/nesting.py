@@ -70,8 +70,6 @@ def with_replaced_parts(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
 def names_in_logs(names: Sequence[str], outputs: Any) -> list[str]:
     """Return the name of each output in the logs, as in Keras: its path, with a name in the place of a list index.
 
-    Examples
-    --------
     >>> names_in_logs(["a", "b", "c"], {"u": [None, None], "v": None})
     ['u/a', 'u/b', 'v']
     """

@@ -198,7 +198,6 @@ class _FunctionLoss(Loss):
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the values of samples, which the function computes."""
         found = self._function(y_true, y_pred)
         if not hasattr(found, "ndim"):
             raise TypeError(f"the loss '{self.name}' must return an array; received {found!r}")
@@ -216,7 +215,6 @@ class _Crossentropy(Loss):
         return losses.classification.indices(y_true) if is_whole else super().targets(y_true)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the loss of each sample."""
         return losses.get(f"{_target_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
 
 
@@ -284,7 +282,6 @@ class LossTracker(metrics.Metric):
         self.reset_state()
 
     def reset_state(self) -> None:
-        """Reset the mean."""
         self._total, self._count = 0.0, 0
 
     def update_state(self, value: Any, sample_weight: int = 1) -> None:
@@ -450,7 +447,6 @@ class Metrics(metrics.Metric):
         return {name: metric.result() for name, metric in self.named}
 
     def reset_state(self) -> None:
-        """Reset all metrics."""
         for metric in self.metrics:
             metric.reset_state()
 

@@ -198,7 +198,6 @@ class Sequential(WithEnds, Model):
         return found
 
     def count_of_outputs(self) -> int | None:
-        """Return the number of arrays that a call returns; None if only a call can show it."""
         if type(self).call is not Sequential.call:
             return None
         return count_of_outputs(self.layers[-1], Node((), {})) if self.layers else 1
@@ -247,8 +246,6 @@ class Sequential(WithEnds, Model):
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask of the outputs; layers run only if a later layer computes its mask from their outputs.
 
-        Examples
-        --------
         >>> from mp_core.layers import Dense
         >>> model = Sequential([Embedding(5, 2, mask_zero=True), Dense(2)])
         >>> model.compute_mask(np.array([[3, 1, 0]]))
@@ -273,7 +270,6 @@ class Sequential(WithEnds, Model):
         return shape
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, which contains the configurations of the layers."""
         first = [] if self.input_layer is None else [self.input_layer]
         config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in [*first, *self.layers]]}
         config.pop("forms", None)  # stored in the configurations of the layers

@@ -27,8 +27,6 @@ __all__ = ["Trainer"]
 class Trainer(Measured):
     """Mixin that turns a :class:`~mp_core.layers.Layer` into a model.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> import mp_core as mp
     >>> class Slope(Trainer, mp.layers.Layer):

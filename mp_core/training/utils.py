@@ -54,8 +54,6 @@ if not TYPE_CHECKING:  # so that type checkers report unknown names
 def set_random_seed(seed: int) -> None:
     """Call :func:`mp_core.random.set_seed`, and seed the generators of Python and NumPy, like Keras.
 
-    Examples
-    --------
     >>> set_random_seed(7)
     >>> float(np.random.rand())
     0.07630828937395717
@@ -89,8 +87,6 @@ def clear_session(free_memory: bool = True) -> None:
 def is_keras_tensor(x: Any) -> bool:
     """Return whether `x` is a symbolic array, such as the result of :func:`mp_core.Input`.
 
-    Examples
-    --------
     >>> import mp_core as mp
     >>> is_keras_tensor(mp.Input((3,))), is_keras_tensor(np.ones(3))
     (True, False)
@@ -101,8 +97,6 @@ def is_keras_tensor(x: Any) -> bool:
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     """Return a batch for ``fit``: x, (x, y) or (x, y, sample_weight), without parts that are None at the end.
 
-    Examples
-    --------
     >>> pack_x_y_sample_weight([1], [2])
     ([1], [2])
     """

@@ -144,8 +144,6 @@ ABSENT: dict[str, dict[str, str]] = {
 def reason_for(name: str, module: str | None = None) -> str | None:
     """Return why mp_core lacks a name of a module of Keras (default: of any module), or None if Keras lacks it too.
 
-    Examples
-    --------
     >>> reason_for("JaxLayer", "layers")
     'runs code or models of another library'
     """

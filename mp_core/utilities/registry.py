@@ -161,8 +161,6 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
 def get_custom_objects() -> dict[str, Any]:
     """Return the registry, name -> class or function; changes to the dictionary take effect.
 
-    Examples
-    --------
     >>> isinstance(get_custom_objects(), dict)
     True
     """
@@ -172,8 +170,6 @@ def get_custom_objects() -> dict[str, Any]:
 def get_registered_name(obj: Any) -> str:
     """Return the registered name of a class or function; if it is not registered, its ``__name__``.
 
-    Examples
-    --------
     >>> get_registered_name(int)
     'int'
     """

@@ -62,8 +62,6 @@ def _groups(widths: Sequence[int], width: int | None) -> list[list[int]]:
 def outline(report: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     r"""Yield a report as lines "key  value"; nested reports are indented below their key.
 
-    Examples
-    --------
     >>> print(*outline({"isas": ["avx2", "scalar"], "kernels": {"int8": "vpmaddwd"}}), sep="\n")
     isas     avx2 scalar
     kernels

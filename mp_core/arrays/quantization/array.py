@@ -210,8 +210,6 @@ class QuantizedArray(QuantizedFields):
     def T(self) -> "QuantizedArray":  # noqa: N802
         """The array with its axes in reverse order: a copy for 4-bit codes, a view for others.
 
-        Examples
-        --------
         >>> from mp_core import quantize
         >>> q = quantize([[-1.0, 0.5], [0.0, 2.54]], axis=0)
         >>> q.T.shape, q.T.axis, q.T.values.base is q.values

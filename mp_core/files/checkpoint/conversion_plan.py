@@ -24,8 +24,6 @@ _ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attenti
 class RequestError(ValueError):
     """An argument does not fit the checkpoint; another value may.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import mp_core as mp

@@ -28,20 +28,11 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 
 class GgufTensor(NamedTuple):
-    """A tensor of a file.
-
-    Attributes
-    ----------
-    kind : Kind
-    shape : tuple of int
-        In NumPy's order: neighbours in memory are along the last axis.
-    content : ndarray of uint8
-        A view of the file.
-    """
+    """A tensor of a file."""
 
     kind: Kind
-    shape: tuple[int, ...]
-    content: Array
+    shape: tuple[int, ...]  # in NumPy's order: neighbours in memory are along the last axis
+    content: Array  # a view of the file
 
     def numbers(self) -> Array:
         """Return the numbers: plain types as a view of the file, blocks decoded to float32."""

@@ -86,7 +86,7 @@ class Configured(Called):
     _shape_of_inputs: tuple[int | None, ...] | None = None
     """The shape of a batch of inputs, if an argument such as `input_shape` was passed."""
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: D102
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         layer = super().__new__(cls)
         if not is_ours(cls.__init__):
             vars(layer)["_constructor_arguments"] = ConstructorArguments(cls.__init__, args, kwargs)

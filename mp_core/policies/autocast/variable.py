@@ -145,8 +145,6 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, cached for each `key` until the value changes.
 
-        Examples
-        --------
         >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
         4.0
         """

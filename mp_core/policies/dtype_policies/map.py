@@ -83,27 +83,22 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     @property
     def compute_dtype(self) -> str:
-        """The compute dtype of the default policy."""
         return self._default.compute_dtype
 
     @property
     def variable_dtype(self) -> str:
-        """The variable dtype of the default policy."""
         return self._default.variable_dtype
 
     @property
     def output_dtype(self) -> str:
-        """The output dtype of the default policy."""
         return self._default.output_dtype
 
     @property
     def quantization_mode(self) -> str | None:
-        """The quantization mode of the default policy."""
         return self._default.quantization_mode
 
     @property
     def scheme(self) -> Scheme | None:
-        """The scheme of the default policy."""
         return self._default.scheme
 
     def __getitem__(self, key: Any) -> DTypePolicy:
@@ -213,7 +208,6 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the map with the arguments `config`, whose policies may be serialized."""
         entries = own_config(config, "policy").get("policy_map")
         if isinstance(entries, dict):
             entries = {key: deserialize(entry) for key, entry in entries.items()}

@@ -241,8 +241,6 @@ class DTypePolicy:
 class FloatDTypePolicy(DTypePolicy):
     """Keras' other name of :class:`DTypePolicy`: equal to it and printed like it, but serialized under its own name.
 
-    Examples
-    --------
     >>> FloatDTypePolicy("mixed_float16") == DTypePolicy("mixed_float16")
     True
     """
@@ -262,8 +260,6 @@ scoped_default: ContextVar[Any] = ContextVar("mp_core.dtype_policy")
 def dtype_policy() -> DTypePolicy:
     """Return the default policy of new layers. If none was set, it has the name :func:`mp_core.dtypes.floatx`.
 
-    Examples
-    --------
     >>> dtype_policy()
     <DTypePolicy "float32">
     """

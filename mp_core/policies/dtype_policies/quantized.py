@@ -71,12 +71,10 @@ class QuantizedDTypePolicy(DTypePolicy):
 
     @property
     def quantization_mode(self) -> str:
-        """The quantization mode, such as ``"int8"``."""
         return self._quantization_mode
 
     @property
     def scheme(self) -> Scheme | None:
-        """How layers store quantized weights; None for float8, ternary, gptq and awq, which are not schemes."""
         spelling = _SCHEMES.get(self._mode)
         return None if spelling is None else Scheme.parse(spelling)
 
@@ -86,7 +84,6 @@ class QuantizedDTypePolicy(DTypePolicy):
         return self._source_name
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that construct an equal policy."""
         return {"mode": self._mode, "source_name": self._source_name}
 
 
@@ -123,7 +120,6 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
         return self._amax_history_length
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that construct an equal policy."""
         return super().get_config() | {"amax_history_length": self._amax_history_length}
 
     def _key(self) -> tuple[Any, ...]:
@@ -170,15 +166,12 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
 
     @property
     def scheme(self) -> Scheme:
-        """What layers store."""
         return Scheme.parse(self._mode)
 
 
 class Int4DTypePolicy(QuantizedDTypePolicy):
     """int4 weights in blocks that share a scale, such as ``"int4/128"``; -1 (or ``None``) is one block per channel.
 
-    Examples
-    --------
     >>> Int4DTypePolicy("int4/None", "float32")
     <Int4DTypePolicy "int4/-1_from_float32">
     """
@@ -204,7 +197,6 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
 
     @property
     def scheme(self) -> Scheme:
-        """What layers store."""
         if self._block_size < 0:
             return Scheme("int4")
         return Scheme("int4", group_size=min(self._block_size, LARGEST_GROUP), per="group")
@@ -213,8 +205,6 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
 class GPTQDTypePolicy(QuantizedDTypePolicy):
     """Weights from GPTQ: ``"gptq/<bits>/<group_size>"`` with 2, 3, 4 or 8 bits; group size -1 is a whole channel.
 
-    Examples
-    --------
     >>> GPTQDTypePolicy("gptq/4/128", "float32").weight_bits
     4
     """
@@ -256,8 +246,6 @@ class GPTQDTypePolicy(QuantizedDTypePolicy):
 class AWQDTypePolicy(GPTQDTypePolicy):
     """Weights from AWQ: ``"awq/4/<group_size>"``; always 4 bits.
 
-    Examples
-    --------
     >>> AWQDTypePolicy("awq/4/128", "float32").group_size
     128
     """

@@ -227,8 +227,6 @@ def set_dtype_policy(policy: DTypePolicy | str) -> None:
 def policy_scope(policy: DTypePolicy | str) -> Scope[DTypePolicy]:
     """Make `policy` the default inside a ``with`` block, in this thread or task.
 
-    Examples
-    --------
     >>> with policy_scope("mixed_bfloat16"):
     ...     get(None)
     <DTypePolicy "mixed_bfloat16">

@@ -155,8 +155,6 @@ class Scheme:
     def describes(self, q: QuantizedArray) -> bool:
         """Return whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
 
-        Examples
-        --------
         >>> q = quantize(np.eye(4), axis=0, dtype="int4")
         >>> [Scheme.parse(f"int4/{size}").describes(q) for size in (-1, 2, 64)]
         [True, False, True]

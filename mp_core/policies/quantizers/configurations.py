@@ -77,7 +77,6 @@ class Int8QuantizationConfig(QuantizationConfig):
 
     @property
     def mode(self) -> str:
-        """The mode of Keras."""
         return "int8"
 
 
@@ -104,19 +103,15 @@ class Int4QuantizationConfig(QuantizationConfig):
 
     @property
     def mode(self) -> str:
-        """The mode of Keras."""
         return "int4"
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments as Keras serializes them."""
         return super().get_config() | {"block_size": self.block_size}
 
 
 class Float8QuantizationConfig(QuantizationConfig):
     """The mode ``"float8"``.
 
-    Examples
-    --------
     >>> from mp_core.layers import Dense
     >>> layer = Dense(2)
     >>> layer.build((None, 3))
@@ -130,11 +125,9 @@ class Float8QuantizationConfig(QuantizationConfig):
 
     @property
     def mode(self) -> str:
-        """The mode of Keras."""
         return "float8"
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments: none."""
         return {}
 
 

@@ -90,8 +90,6 @@ class AbsMaxQuantizer:
 def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
     """Return the dictionary that Keras stores for `quantizer` in its files.
 
-    Examples
-    --------
     >>> serialize(AbsMaxQuantizer())["class_name"]
     'AbsMaxQuantizer'
     """

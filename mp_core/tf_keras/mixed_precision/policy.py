@@ -135,8 +135,6 @@ def default_as(policy_type: type[P], *plain: type[DTypePolicy]) -> P | DTypePoli
 def global_policy() -> DTypePolicy:
     """Return the default policy of new layers; if none was set, the policy called :func:`mp_core.dtypes.floatx`.
 
-    Examples
-    --------
     >>> global_policy()
     <Policy "float32">
     """
@@ -177,8 +175,6 @@ def set_global_policy(policy: DTypePolicy | str | None) -> None:
 def policy_scope(policy: DTypePolicy | str | None) -> Scope[DTypePolicy]:
     """Make `policy` the default inside a ``with`` block, in this thread or task.
 
-    Examples
-    --------
     >>> with policy_scope("mixed_float16"):
     ...     global_policy()
     <Policy "mixed_float16">

@@ -21,7 +21,7 @@ def moment_numbers(beta_1: float, beta_2: float, epsilon: float, rate: Any, step
     return kind(1 - beta_1), kind(1 - beta_2), rate * np.sqrt(second) / first, kind(epsilon)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980), as Keras computes it.
 
@@ -64,15 +64,13 @@ class Adam(Optimizer):
             self.slots = (*type(self).slots, ("velocity_hat",))
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "amsgrad" if self.amsgrad else "adam"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return 1 - beta_1, 1 - beta_2, alpha and epsilon."""
         return moment_numbers(self.beta_1, self.beta_2, self.epsilon, rate, step)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class AdamW(Adam):
     """Adam with weight decay (Loshchilov and Hutter, 2017, https://arxiv.org/abs/1711.05101).
 
@@ -106,7 +104,7 @@ class AdamW(Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **common)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class RMSprop(Optimizer):
     """RMSprop (Tieleman and Hinton, 2012), as Keras computes it.
 
@@ -151,15 +149,13 @@ class RMSprop(Optimizer):
             self.slots = (*self.slots, ("average_gradient",))
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "rmsprop" + "_centered" * self.centered + "_momentum" * bool(self.momentum)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, rho, 1 - rho, epsilon and the momentum."""
         return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon), kind(self.momentum)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Adagrad(Optimizer):
     """Adagrad (Duchi et al., 2011), as Keras computes it.
 
@@ -195,9 +191,7 @@ class Adagrad(Optimizer):
         self.epsilon = number(epsilon, "epsilon", 0)
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "adagrad"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate and epsilon."""
         return rate, kind(self.epsilon)

@@ -26,20 +26,11 @@ _MAX_STEPS = 2**31 - 1  # the largest value of `iterations`, which is int32
 
 
 class Proposal(NamedTuple):
-    """The assignments of a step, not yet executed.
-
-    Attributes
-    ----------
-    variables : list of AutoCastVariable
-    arrays : list of ndarray
-        The new values of the variables.
-    finite : bool
-        Whether all gradients were finite.
-    """
+    """The assignments of a step, not yet executed."""
 
     variables: list[AutoCastVariable]
-    arrays: list[Array]
-    finite: bool
+    arrays: list[Array]  # the new values of the variables
+    finite: bool  # whether all gradients were finite
 
     def commit(self) -> None:
         """Assign all values."""

@@ -30,22 +30,12 @@ class Preparation(NamedTuple):
     """Steps before the rule, in the type of the computation.
 
     ``gradient = clip(gradient / divisor * factor, -limit, limit)`` and ``variable -= variable * decay``.
-
-    Attributes
-    ----------
-    divisor : float
-        The loss scale.
-    factor : float
-        Limits the norm of the gradient.
-    limit : float
-    decay : float
-        Weight decay times learning rate.
     """
 
-    divisor: float = 1.0
-    factor: float = 1.0
+    divisor: float = 1.0  # the loss scale
+    factor: float = 1.0  # limits the norm of the gradient
     limit: float = np.inf
-    decay: float = 0.0
+    decay: float = 0.0  # weight decay times learning rate
 
 
 def _sgd(w: Array, g: Array, slots: Slots, n: Numbers) -> tuple[Array, list[Array]]:

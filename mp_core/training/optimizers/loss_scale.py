@@ -314,7 +314,6 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @property
     def in_files(self) -> Any:
-        """The optimizer itself."""
         return self
 
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:

@@ -20,7 +20,7 @@ from mp_core.utilities.patterns import matcher
 __all__ = ["Muon"]
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Muon(Optimizer):
     """Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon), as Keras computes it.
 
@@ -123,14 +123,12 @@ class Muon(Optimizer):
         return (self.adam_weight_decay if self._uses_adam(variable) else self.weight_decay) or 0.0
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, and the numbers of Adam."""
         rate_of_adam = rate * kind(self.adam_lr_ratio)
         return rate, moment_numbers(self.adam_beta_1, self.adam_beta_2, self.epsilon, rate_of_adam, step)
 
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         rate, of_adam = numbers
         if len(slots) > 1:
             return formulas.updated("adam", w, g, slots, of_adam, how)

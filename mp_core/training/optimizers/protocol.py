@@ -19,8 +19,6 @@ _UNBUILT = (
 class OptimizerLike(Protocol):
     """The interface that a loss scale optimizer requires of the optimizer that it wraps, built-in or your own.
 
-    Examples
-    --------
     >>> from mp_core import optimizers
     >>> isinstance(optimizers.Adam(), OptimizerLike), isinstance("adam", OptimizerLike)
     (True, False)

@@ -43,10 +43,12 @@ RATE = """
     learning_rate : float, LearningRateSchedule or callable
 """
 COMMON = """
+    Parameters
+    ----------
     **common
         Arguments of :class:`Optimizer`.
 """
-"""Docstring sections before and after the parameters of a single optimizer."""
+"""The parameters of all optimizers."""
 
 _OLD_ARGUMENTS = {
     "lr": "use `learning_rate`",

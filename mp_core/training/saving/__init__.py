@@ -50,8 +50,6 @@ CustomObjectScope = custom_object_scope
 def save_model(model: Model, filepath: Any, overwrite: bool = True) -> None:
     """Call ``model.save``: see :meth:`mp_core.training.trainer.Trainer.save`.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np

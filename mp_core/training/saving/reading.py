@@ -129,23 +129,12 @@ def load_model(
 
 
 class _OpenedFile(NamedTuple):
-    """The contents of a file.
-
-    Attributes
-    ----------
-    model : Sequential or Functional
-    entry : dict
-        The configuration of the model and of ``compile``.
-    optimizer : list of ndarray
-        The variables of the optimizer.
-    names : list of str
-        Their names; empty if the file has no names.
-    """
+    """The contents of a file."""
 
     model: Model
-    entry: Mapping[str, Any]
-    optimizer: list[Array]
-    names: list[str]
+    entry: Mapping[str, Any]  # the configuration of the model and of ``compile``
+    optimizer: list[Array]  # the variables of the optimizer
+    names: list[str]  # their names; empty if the file has no names
 
 
 def _open(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> _OpenedFile:

@@ -17,8 +17,6 @@ __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"
 class LossScale(ABC):
     """The base class of loss scales: calling it returns the value; :meth:`update` adapts it to gradients.
 
-    Examples
-    --------
     >>> class Halving(LossScale):
     ...     value = 8.0
     ...     def __call__(self):
@@ -68,7 +66,6 @@ class _WithState(LossScale):
     state: states.LossScale
 
     def __call__(self) -> np.float32:
-        """Return the current value."""
         return np.float32(self.state.loss_scale)
 
     def update(self, grads: Any) -> tuple[None, bool]:
@@ -108,7 +105,6 @@ class FixedLossScale(_WithState):
         self.state = states.LossScale(value)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {"loss_scale_value": self.state.loss_scale}
 
     def __repr__(self) -> str:
@@ -152,7 +148,6 @@ class DynamicLossScale(_WithState):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {
             "initial_loss_scale": self.initial_loss_scale,
             "increment_period": self.increment_period,

@@ -60,7 +60,6 @@ class PolicyV1(Policy):
         return self._loss_scale
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that construct an equal policy."""
         return super().get_config() | (
             {} if self._is_default else {"loss_scale": loss_scales.serialize(self.loss_scale)}
         )

@@ -13,8 +13,6 @@ __all__ = ["Policy", "deserialize", "global_policy", "serialize", "set_policy"]
 class Policy(PolicyV1):
     """A policy with a loss scale; ``"USE_DEFAULT"`` is the ``"auto"`` of ``PolicyV1``.
 
-    Examples
-    --------
     >>> Policy("float32"), Policy("mixed_bfloat16").should_cast_variables
     (<Policy "float32", loss_scale=None>, True)
     """
