@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 __all__ = ["documented", "parameters_of", "with_sections"]
@@ -15,7 +15,9 @@ _ENTRY = re.compile(r"^    (\S.*?)((?: : .*)?(?:\n {5}.*)*)$", re.MULTILINE)
 """An entry of a table of parameters: its names; the type and the description."""
 
 
-def with_sections(text: str | None, sections: str = "", last: str = "", known: Collection[str] | None = None) -> str:
+def with_sections(
+    text: str | None, sections: str = "", last: str = "", signature: inspect.Signature | None = None
+) -> str:
     """Add sections to a docstring: parameters to its own parameters, other sections before its examples.
 
     A shared parameter is left out if the docstring describes it. An example directly after the summary needs no
@@ -26,24 +28,24 @@ def with_sections(text: str | None, sections: str = "", last: str = "", known: C
     text : str or None
         The docstring of a top-level class or function: lines after the first are indented by four spaces.
     sections : str
-        The sections, beginning with a heading, indented by four spaces.
+        The sections, indented by four spaces; text before the first heading is added to the summary.
     last : str
         Entries of parameters to add after the docstring's own ones.
-    known : collection of str, optional
-        The parameters in their order; shared parameters that are not among them are left out. Default: those of
-        `sections` come first.
+    signature : inspect.Signature, optional
+        Determines the order of the parameters. Shared parameters that it lacks are left out, unless it ends with
+        ``**kwargs``. Default: those of `sections` come first.
     """
     text = _indented(text)
     if "    Examples\n    ---" not in text:
         text = text.replace("\n\n    >>> ", "\n\n    Examples\n    --------\n    >>> ", 1)
     summary, own = _split(text)
-    _, shared = _split("    " + sections.strip())
-    parameters = _merged(shared.pop("Parameters", ""), own.pop("Parameters", ""), last, known)
+    more, shared = _split("    " + sections.strip())
+    parameters = _merged(shared.pop("Parameters", ""), own.pop("Parameters", ""), last, signature)
     examples = own.pop("Examples", "")
     own = {heading: f"{shared[heading]}\n{body}" if heading in shared else body for heading, body in own.items()}
     found = {"Parameters": parameters, **shared, **own, "Examples": examples}
     parts = [f"{heading}\n    {'-' * len(heading)}\n{body}" for heading, body in found.items() if body]
-    return "\n\n    ".join([summary, *parts]) + "\n    "
+    return "\n\n    ".join(filter(None, [summary, more.strip(), *parts])) + "\n    "
 
 
 def parameters_of(function: Callable[..., Any]) -> str:
@@ -66,17 +68,18 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
     return summary, found
 
 
-def _merged(first: str, own: str, last: str, known: Collection[str] | None) -> str:
+def _merged(first: str, own: str, last: str, signature: inspect.Signature | None) -> str:
     """Return the entries of three tables of parameters; of those that are shared, only what `own` does not describe."""
     tables = [[(names.split(", "), rest) for names, rest in _ENTRY.findall(table)] for table in (first, own, last)]
+    parameters = signature.parameters if signature else {}
+    is_open = not signature or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     taken = {name for names, _ in tables[1] for name in names}
     for shared in tables[::2]:
         for names, _ in shared:
-            names[:] = [n for n in names if n not in taken and (known is None or n.strip("*") in known)]
+            names[:] = [name for name in names if name not in taken and (is_open or name in parameters)]
+    places = {name: place for place, name in enumerate(parameters)}
     entries = [(names, rest) for table in tables for names, rest in table if names]
-    if known is not None:
-        places = {name: place for place, name in enumerate(known)}
-        entries.sort(key=lambda entry: places.get(entry[0][0].strip("*"), len(places)))
+    entries.sort(key=lambda entry: places.get(entry[0][0].strip("*"), len(places)) if places else 0)
     return "\n".join(f"    {', '.join(names)}{rest}" for names, rest in entries)
 
 
@@ -99,8 +102,8 @@ def documented(*sections: str, last: str = "") -> Callable[[T], T]:
     added = "".join(sections)
 
     def with_added(decorated: T) -> T:
-        known = inspect.signature(decorated).parameters  # type: ignore[arg-type]
-        decorated.__doc__ = with_sections(decorated.__doc__, added, last, known)
+        signature = inspect.signature(decorated)  # type: ignore[arg-type]
+        decorated.__doc__ = with_sections(decorated.__doc__, added, last, signature)
         return decorated
 
     return with_added

@@ -196,7 +196,7 @@ class FunctionLoss(Loss):
             [inspect.Parameter(name, kind, default=defaults[name]) for name in cls.order or defaults]
         )
         parameters = parameters_of(cls.function) + _PARAMETERS
-        cls.__doc__ = with_sections(cls.__doc__, parameters, known=cls.__signature__.parameters)
+        cls.__doc__ = with_sections(cls.__doc__, parameters, signature=cls.__signature__)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)

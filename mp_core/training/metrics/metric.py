@@ -278,7 +278,7 @@ class FunctionMetric(Mean):
         names = [*cls.order, *(name for name in cls.function_arguments if name not in cls.order)]
         cls.__signature__ = inspect.Signature([inspect.Parameter(name, kind, default=defaults[name]) for name in names])
         parameters = parameters_of(cls.function) + NAMED
-        cls.__doc__ = with_sections(cls.__doc__, parameters, known=cls.__signature__.parameters)
+        cls.__doc__ = with_sections(cls.__doc__, parameters, signature=cls.__signature__)
         cls._arguments = tuple(cls.function_arguments)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
