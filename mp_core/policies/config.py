@@ -69,13 +69,8 @@ def show_config(*, as_dict: Literal[False] = ...) -> None: ...
 def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     """Print the settings that affect speed: versions, CPU features, kernels, order of sums, threads, and reasons.
 
-    Parameters
-    ----------
-    as_dict : bool
-        Whether to return a dict of plain values instead of printing.
+    With `as_dict`, return a dict of plain values instead.
 
-    Examples
-    --------
     >>> sorted(show_config(as_dict=True))[:3]
     ['available_isas', 'commit', 'cpu_features']
     """

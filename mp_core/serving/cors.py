@@ -18,8 +18,6 @@ _SECONDS = 7200  # to cache the answer to a preflight; Chromium's maximum
 class Origins:
     """The allowed origins. Cookies are never allowed: a page sends its key in ``Authorization``.
 
-    Examples
-    --------
     >>> Origins(("https://a",)).headers("https://a")[:2]
     [(b'vary', b'Origin'), (b'access-control-allow-origin', b'https://a')]
     >>> Origins(("https://a",)).headers("https://b")

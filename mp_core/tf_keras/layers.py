@@ -120,19 +120,6 @@ class _WrapsOptimizer:
 class Model(_WrapsOptimizer, Layer, models.Model):
     """:class:`mp_core.Model` under tf.keras' rules: built from :func:`Input` and layers, or a subclass with ``call``.
 
-    Parameters
-    ----------
-    inputs, outputs : KerasTensor, or list or dict of them, optional
-    **kwargs
-        See :class:`mp_core.Model`.
-
-    Raises
-    ------
-    TypeError
-        `inputs` or `outputs` has another type, or only one of them is given.
-
-    Examples
-    --------
     >>> from mp_core.tf_keras.mixed_precision.experimental import Policy
     >>> start = layers.Input((3,))
     >>> model = Model(start, Dense(2)(start), dtype=Policy("mixed_float16", loss_scale=8.0))
@@ -145,20 +132,8 @@ class Model(_WrapsOptimizer, Layer, models.Model):
 class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
     """:class:`mp_core.Sequential` under tf.keras' rules: the layers cast their inputs, the stack itself does not.
 
-    Parameters
-    ----------
-    layers : sequence of Layer, or Layer, optional
-    name : str, optional
-    **kwargs
-        See :class:`mp_core.layers.Layer`; `autocast` defaults to False.
+    All layers must be of mp_core.tf_keras. `autocast` defaults to False.
 
-    Raises
-    ------
-    TypeError
-        A layer is not a layer of mp_core.tf_keras.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> model = Sequential([Dense(4, dtype="mixed_float16"), Dense(2, dtype="float32")])
     >>> model(np.ones((3, 5))).dtype
@@ -190,15 +165,9 @@ class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
     def from_config(
         cls, config: dict[str, Any] | list[Any], custom_objects: dict[str, type[layers.Layer]] | None = None
     ) -> Self:
-        """Return the model of a configuration; its layers are of mp_core.tf_keras or `custom_objects`.
+        """Return the model of a configuration; its layers are of mp_core.tf_keras, registered or in `custom_objects`.
 
         `config` may be a list of the configurations of layers, which early releases of Keras wrote.
-
-        Raises
-        ------
-        ValueError
-            There is no ``layers`` entry, or a ``class_name`` is neither a layer of mp_core.tf_keras, nor registered,
-            nor in `custom_objects`.
         """
         return super().from_config({"layers": config} if isinstance(config, list) else config, custom_objects)
 

@@ -19,13 +19,7 @@ def is_nested(outputs: Any) -> bool:
 
 
 def flattened(given: Any, outputs: Any, place: str = "") -> Iterator[Any]:
-    """Yield the part of `given` for each output, or None; lists and tuples are not distinguished.
-
-    Raises
-    ------
-    ValueError
-        `given` is not arranged as the outputs.
-    """
+    """Yield the part of `given` for each output, or None; lists and tuples are not distinguished."""
     if not is_nest(outputs):
         yield given
     elif given is None:

@@ -64,22 +64,12 @@ def set_random_seed(seed: int) -> None:
 
 
 def clear_session(free_memory: bool = True) -> None:
-    """Restart the numbers in the default names of layers.
+    """Restart the numbers in the default names of layers; `free_memory`, of Keras, has no effect.
 
-    Parameters
-    ----------
-    free_memory : bool
-        An argument of Keras without effect: Python frees unused objects anyway.
-
-    Examples
-    --------
     >>> from mp_core import layers
     >>> clear_session()
     >>> layers.Dense(2).name, layers.Dense(2).name
     ('dense', 'dense_1')
-    >>> clear_session()
-    >>> layers.Dense(2).name
-    'dense'
     """
     forget_names()
 
@@ -108,13 +98,6 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
 def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
     """Return inputs, targets and weights of a batch of ``train_step``; missing parts are None.
 
-    Raises
-    ------
-    ValueError
-        `data` has more than three parts, or none.
-
-    Examples
-    --------
     >>> unpack_x_y_sample_weight(([1], [2]))
     ([1], [2], None)
     """
@@ -128,20 +111,8 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
     """Return one-hot rows in float32: 1 at the index of the class, 0 elsewhere.
 
-    Parameters
-    ----------
-    x : array-like of int
-        Indices of classes, from 0. A last axis of length 1 is removed.
-    num_classes : int, optional
-        Default: the largest index + 1.
+    Indices are counted from 0; a last axis of length 1 is removed. `num_classes` is by default the largest index + 1.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `x` is not integers, or has an index that is not a class.
-
-    Examples
-    --------
     >>> to_categorical([1, 0], 3)
     array([[0., 1., 0.],
            [1., 0., 0.]], dtype=float32)
@@ -163,28 +134,10 @@ def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
 
 
 def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
-    """Return vectors divided by their norms; vectors of zeros stay zeros.
+    """Return vectors along an axis divided by their norms; vectors of zeros stay zeros.
 
-    Parameters
-    ----------
-    x : array-like
-    axis : int
-        The axis of the vectors.
-    order : int
-        The order of the norm; 2 is the Euclidean norm.
+    The norm has the order `order`; 2 is the Euclidean norm. Integers become float64.
 
-    Returns
-    -------
-    ndarray
-        In the dtype of `x` if that is floating-point, else float64.
-
-    Raises
-    ------
-    ValueError
-        `order` is not positive.
-
-    Examples
-    --------
     >>> normalize([[3.0, 4.0], [0.0, 0.0]])
     array([[0.6, 0.8],
            [0. , 0. ]])
@@ -208,7 +161,7 @@ def pad_sequences(
     truncating: str = "pre",
     value: float | str = 0.0,
 ) -> Array:
-    """Return sequences of different lengths as the rows of one array.
+    """Return sequences of different lengths as the rows of one array; further axes are those of the items.
 
     Parameters
     ----------
@@ -216,22 +169,10 @@ def pad_sequences(
     maxlen : int, optional
         The length of the rows. Default: the length of the longest sequence.
     dtype : dtype
-        The dtype of the array.
     padding, truncating : {"pre", "post"}
         Whether to pad, or cut off, at the beginning or at the end.
     value : number or str
         The value for padding.
-
-    Returns
-    -------
-    ndarray
-        Shape (sequences, maxlen, ...); further axes are those of the items.
-
-    Raises
-    ------
-    ValueError
-        `padding` or `truncating` is invalid, the items have different shapes, or `sequences` is not a sequence of
-        sequences.
 
     Examples
     --------
@@ -262,15 +203,8 @@ class PyDataset:
     """A data set of batches: a subclass defines ``__len__`` and ``__getitem__``, which returns ``(x, y)``.
 
     Instead of ``__len__`` it may define the property `num_batches`. If that is None, the batches are endless: ``fit``
-    needs `steps_per_epoch`, and an epoch continues where the last one ended.
+    needs `steps_per_epoch`, and an epoch continues where the last one ended. Keras' arguments have no effect.
 
-    Parameters
-    ----------
-    workers, use_multiprocessing, max_queue_size
-        Arguments of Keras without effect.
-
-    Examples
-    --------
     >>> class Squares(PyDataset):
     ...     def __len__(self):
     ...         return 3

@@ -50,20 +50,8 @@ def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:
 def stored_as(policy: str | DTypePolicy) -> str | Scheme:
     """Return the dtype of the weights under a policy; if it quantizes weights, its scheme.
 
-    Parameters
-    ----------
-    policy : str or DTypePolicy
-        A policy, its name, or the spelling of a scheme (see :func:`mp_core.dtype_policies.policy_of`).
+    The policy may be a name or the spelling of a scheme (see :func:`mp_core.dtype_policies.policy_of`), but no map.
 
-    Raises
-    ------
-    TypeError
-        `policy` is neither a string nor a policy, or it is a map of policies.
-    ValueError
-        There is no such policy, or files cannot store weights under it.
-
-    Examples
-    --------
     >>> stored_as("mixed_bfloat16"), str(stored_as("int4/32_from_mixed_bfloat16"))
     ('float32', 'int4/32')
     """
@@ -180,17 +168,9 @@ class Rules:
         return cls(_storable(policy), pairs, patterns, allow_requantize)
 
     def plan(self, tensors: Sequence[tuple[Tensor, str | None]]) -> list[Planned]:
-        """Plan what each tensor is converted to.
+        """Plan what each tensor is converted to; a tensor comes with the name of its policy in the source file, if any.
 
-        Parameters
-        ----------
-        tensors : sequence of (Tensor, str or None)
-            Each tensor with the name of its policy in the source file, if any.
-
-        Raises
-        ------
-        RequestError
-            A pattern matches no tensor, or codes would be quantized again.
+        RequestError: a pattern matches no tensor, or codes would be quantized again.
         """
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
             if not any(pattern.matches(tensor.name) for tensor, _ in tensors):

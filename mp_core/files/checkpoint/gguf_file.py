@@ -63,25 +63,10 @@ class GgufTensor(NamedTuple):
 
 
 def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
-    """Map the tensors of a GGUF file into memory.
+    """Map the tensors of a GGUF file into memory; return them by name in the order of the file, and the metadata.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    tensors : dict of str to GgufTensor
-        In the order of the file.
-    metadata : dict of str to object
-        Numbers, bools and strings that describe the model; for arrays, their lengths.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is not a GGUF file, it is damaged, or mp_core does not read a type of its numbers.
+    Metadata are the numbers, bools and strings that describe the model; for arrays, their lengths. ValueError: the file
+    is no GGUF file or is damaged, or mp_core does not read a type of its numbers.
     """
     whole = map_file(path)
     if whole.size < 4:

@@ -20,18 +20,8 @@ cast. Calls of layers set a dtype; ``with`` blocks set a :class:`mp_core.core.sc
 def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
     """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task.
 
-    Parameters
-    ----------
-    dtype : dtype or None
-        A floating-point dtype; None reads the stored values.
+    The dtype is floating-point; None reads the stored values.
 
-    Raises
-    ------
-    ValueError
-        `dtype` is not floating-point.
-
-    Examples
-    --------
     >>> from mp_core.autocast import AutoCastVariable
     >>> variable = AutoCastVariable([1.0, 2.0])
     >>> with autocast_scope("float16"):

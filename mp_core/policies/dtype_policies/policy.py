@@ -55,20 +55,10 @@ class _Spec(NamedTuple):
 
 
 def standardize_dtype(dtype: Any) -> str:
-    """Return Keras' name of a dtype.
+    """Return Keras' name of a dtype of NumPy, Python, PyTorch or TensorFlow; None means :func:`mp_core.dtypes.floatx`.
 
-    Parameters
-    ----------
-    dtype : str, numpy.dtype, scalar type, Python type, dtype of PyTorch or TensorFlow, or None
-        None means :func:`mp_core.dtypes.floatx`.
+    NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not accepted.
 
-    Raises
-    ------
-    ValueError
-        It is not one of Keras' dtypes. NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not accepted.
-
-    Examples
-    --------
     >>> standardize_dtype(np.float16), standardize_dtype("int"), standardize_dtype(float)
     ('float16', 'int32', 'float32')
     """
@@ -131,13 +121,6 @@ class DTypePolicy:
         ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype, or
         ``"params=float32,compute=bfloat16,output=float32"``. Default: the name of :func:`dtype_policy`.
 
-    Raises
-    ------
-    TypeError
-        `name` is not a string.
-    ValueError
-        `name` is none of the above.
-
     Examples
     --------
     >>> policy = DTypePolicy("mixed_bfloat16")
@@ -189,7 +172,7 @@ class DTypePolicy:
 
     @property
     def scheme(self) -> Scheme | None:
-        """How layers store quantized weights, None for a plain policy."""
+        """How layers store quantized weights; None for plain policies and for modes, such as gptq, without one."""
         return None
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:

@@ -32,16 +32,9 @@ class QuantizedDTypePolicy(DTypePolicy):
     Parameters
     ----------
     mode : str
-        One of ``QUANTIZATION_MODES``.
+        One of ``QUANTIZATION_MODES``. int8 does not fit float16.
     source_name : str, optional
         The name of the plain policy, which gives the dtypes. Default: the name of :func:`dtype_policy`.
-
-    Raises
-    ------
-    TypeError
-        `source_name` or `mode` is not a string.
-    ValueError
-        `source_name` is not a plain policy, `mode` is unknown, or they do not fit each other (int8 with float16).
 
     Examples
     --------
@@ -90,13 +83,6 @@ class QuantizedDTypePolicy(DTypePolicy):
 class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
     """A float8 policy with the length of the history from which its scales are computed.
 
-    Raises
-    ------
-    TypeError
-        `amax_history_length` is not an integer.
-
-    Examples
-    --------
     >>> QuantizedFloat8DTypePolicy("float8", "mixed_bfloat16").amax_history_length
     1024
     """
@@ -129,24 +115,9 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
 class SchemeDTypePolicy(QuantizedDTypePolicy):
     """A policy for schemes that Keras lacks: weight-only int8, scales per tensor or group, fixed inputs, float8 codes.
 
-    Parameters
-    ----------
-    mode : str
-        The spelling of a :class:`Scheme`, except ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has
-        classes.
-    source_name : str, optional
-        The name of the plain policy. Default: the name of :func:`dtype_policy`.
+    `mode` is the spelling of a :class:`Scheme`, except ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has
+    classes. `source_name` is the name of the plain policy, by default that of :func:`dtype_policy`.
 
-    Raises
-    ------
-    TypeError
-        `source_name` or `mode` is not a string.
-    ValueError
-        `source_name` is not a plain policy, `mode` is not such a scheme, or they do not fit each other (int8 products
-        with float16).
-
-    Examples
-    --------
     >>> policy = SchemeDTypePolicy("int8/weight_only/64", "mixed_float16")
     >>> policy.quantization_mode, policy.scheme.group_size
     ('int8', 64)
@@ -274,13 +245,7 @@ _FAMILIES: dict[str, type[QuantizedDTypePolicy]] = {
 
 
 def parse_quantized(name: str) -> QuantizedDTypePolicy:
-    """Return the policy of a name such as ``"int8_from_mixed_bfloat16"``.
-
-    Raises
-    ------
-    ValueError
-        `name` is not ``<mode>_from_<source_name>``, or one of the two is invalid.
-    """
+    """Return the policy of a name such as ``"int8_from_mixed_bfloat16"``."""
     mode, *rest = name.split("_from_")
     if len(rest) != 1:
         raise ValueError(

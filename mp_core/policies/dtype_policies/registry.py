@@ -29,20 +29,11 @@ def _from_name(name: str) -> DTypePolicy:
 def get(identifier: Any) -> DTypePolicy:
     """Return the policy for an identifier.
 
-    Parameters
-    ----------
-    identifier : DTypePolicy, str, dict, dtype or None
-        A policy (returned as it is; one of tf.keras as the DTypePolicy of the same name), a name, a :func:`serialize`
-        dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be a pair such as
-        ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or ``DTypePolicy("int8")``.
+    This is a policy (returned as it is; one of tf.keras as the DTypePolicy of the same name), a name, a
+    :func:`serialize` dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be a
+    pair such as ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or
+    ``DTypePolicy("int8")``.
 
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-
-    Examples
-    --------
     >>> get("int8_from_mixed_bfloat16")
     <QuantizedDTypePolicy "int8_from_mixed_bfloat16">
     >>> str(get("params=float32,compute=bfloat16,output=float32"))
@@ -71,26 +62,12 @@ PLAIN = ("float32", *MIXED.values(), *MIXED)
 
 
 def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
-    """Return the policy that a user named. Models, files and the command line all use this function.
+    """Return the policy that a user named; errors call it `argument`. Models, files and the command line use it.
 
-    Parameters
-    ----------
-    word : DTypePolicy or str
-        The name of a policy; or only the spelling of a :class:`Scheme`, such as ``"int8"`` or ``"int4/64"``, which
-        means the scheme with ``mixed_bfloat16``; or a policy or map of policies. (For :func:`get`, as for Keras,
-        ``"int8"`` alone is an error.)
-    argument : str
-        The name of the word in error messages.
+    It is the name of a policy; or only the spelling of a :class:`Scheme`, such as ``"int8"`` or ``"int4/64"``, which
+    means the scheme with ``mixed_bfloat16``; or a policy or map of policies. (For :func:`get`, as for Keras, ``"int8"``
+    alone is an error.)
 
-    Raises
-    ------
-    TypeError
-        `word` is neither a string nor a policy.
-    ValueError
-        `word` names no policy; the message lists the known ones.
-
-    Examples
-    --------
     >>> policy_of("int8")
     <QuantizedDTypePolicy "int8_from_mixed_bfloat16">
     >>> policy_of("int4/64").scheme, policy_of("mixed_float16").scheme
@@ -135,13 +112,6 @@ def _meant(word: str) -> str | None:
 def serialize(policy: DTypePolicy) -> dict[str, Any]:
     """Return `policy` as the dictionary that Keras writes into its files.
 
-    Raises
-    ------
-    TypeError
-        `policy` is not a policy object. Names of policies are refused too.
-
-    Examples
-    --------
     >>> serialize(DTypePolicy("float32"))["config"]
     {'name': 'float32'}
     """
@@ -153,16 +123,9 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
 def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePolicy]] | None = None) -> DTypePolicy:
     """Return the policy of a :func:`serialize` dictionary. Its class is looked up by name; ``module`` may be absent.
 
-    Policy and PolicyV1, the class names in files of tf.keras, mean DTypePolicy.
+    Policy and PolicyV1, the class names in files of tf.keras, mean DTypePolicy. Other classes are those of Keras, your
+    own subclasses, and `custom_objects`.
 
-    Raises
-    ------
-    ValueError
-        `config` is not such a dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy
-        class, your own subclasses included.
-
-    Examples
-    --------
     >>> deserialize({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     >>> deserialize({"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}})
@@ -209,13 +172,6 @@ def _checked(policy: Any) -> DTypePolicy:
 def set_dtype_policy(policy: DTypePolicy | str) -> None:
     """Set the default policy of new layers: that of the innermost :func:`policy_scope`, or else of the process.
 
-    Raises
-    ------
-    ValueError
-        `policy` is neither a policy nor the name of one.
-
-    Examples
-    --------
     >>> with policy_scope("float32"):  # so that the change below ends with the block
     ...     set_dtype_policy("mixed_bfloat16")
     ...     dtype_policy()

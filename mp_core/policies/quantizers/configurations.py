@@ -18,12 +18,6 @@ __all__ = [
 class QuantizationConfig:
     """The base of the configurations. Each subclass stands for one mode.
 
-    Parameters
-    ----------
-    weight_quantizer, activation_quantizer : AbsMaxQuantizer or None
-
-    Examples
-    --------
     >>> from mp_core.layers import Dense
     >>> layer = Dense(2)
     >>> layer.build((None, 3))
@@ -81,16 +75,8 @@ class Int8QuantizationConfig(QuantizationConfig):
 
 
 class Int4QuantizationConfig(QuantizationConfig):
-    """The mode ``"int4/<block size>"``.
+    """The mode ``"int4/<block size>"``: so many neighbours share a scale; -1 or None means a whole channel.
 
-    Parameters
-    ----------
-    weight_quantizer, activation_quantizer : None
-    block_size : int or None
-        How many neighbours share a scale; -1 or None means a whole channel.
-
-    Examples
-    --------
     >>> Int4QuantizationConfig(block_size=64).block_size
     64
     """
@@ -112,12 +98,8 @@ class Int4QuantizationConfig(QuantizationConfig):
 class Float8QuantizationConfig(QuantizationConfig):
     """The mode ``"float8"``.
 
-    >>> from mp_core.layers import Dense
-    >>> layer = Dense(2)
-    >>> layer.build((None, 3))
-    >>> layer.quantize(config=Float8QuantizationConfig())
-    >>> layer.dtype_policy.name
-    'float8_from_float32'
+    >>> Float8QuantizationConfig().mode
+    'float8'
     """
 
     def __init__(self) -> None:
@@ -137,18 +119,8 @@ _KINDS = ("Int8QuantizationConfig", "Int4QuantizationConfig", "Float8Quantizatio
 def mode_and_quantizers(mode: str | None, config: Any) -> tuple[str, dict[str, Any] | None]:
     """Return the mode for the arguments of ``layer.quantize``, and the configuration as Keras serializes it.
 
-    Parameters
-    ----------
-    mode : str, optional
-    config : QuantizationConfig, str or None
-        An object of this module or of Keras; a string is a mode.
-
-    Raises
-    ------
-    NotImplementedError
-        `config` is a class of Keras that mp_core does not have, such as GPTQConfig.
-    ValueError
-        Both are None; `config` has another mode than `mode`; `config` has another type.
+    `config` is an object of this module or of Keras, or a mode; it must not contradict `mode`. NotImplementedError:
+    mp_core does not have the class, such as GPTQConfig.
     """
     if isinstance(config, str):
         mode, config = mode or config, None if mode in (None, config) else config

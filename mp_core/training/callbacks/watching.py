@@ -47,8 +47,6 @@ WATCHED = documented("""
 class MonitorCallback(Callback):
     """The base of the callbacks that monitor one value of the logs.
 
-    Examples
-    --------
     >>> from mp_core import ops
     >>> class Best(MonitorCallback):
     ...     def on_epoch_end(self, epoch, logs=None):

@@ -292,8 +292,6 @@ _LOSSES: dict[str, Callable[[], TextLoss]] = {
 def get(loss: Any) -> TextLoss:
     """Return the loss of a name; a loss is returned unchanged.
 
-    Examples
-    --------
     >>> get("triplet")
     Triplet(margin=5.0, distance='euclidean')
     """

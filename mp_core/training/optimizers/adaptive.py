@@ -21,7 +21,17 @@ def moment_numbers(beta_1: float, beta_2: float, epsilon: float, rate: Any, step
     return kind(1 - beta_1), kind(1 - beta_2), rate * np.sqrt(second) / first, kind(epsilon)
 
 
-@documented(RATE, COMMON)
+_MOMENTS = documented(RATE, """
+    Parameters
+    ----------
+    beta_1, beta_2 : float
+        From 0 to 1.
+    epsilon : float
+    amsgrad : bool
+""", COMMON)  # fmt: skip
+
+
+@_MOMENTS
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980), as Keras computes it.
 
@@ -29,15 +39,6 @@ class Adam(Optimizer):
     ``variable -= alpha * m / (sqrt(v) + epsilon)``, where ``alpha = learning_rate * sqrt(1 - beta_2**t) /
     (1 - beta_1**t)`` in step t. With `amsgrad`, v is replaced by its largest value so far.
 
-    Parameters
-    ----------
-    beta_1, beta_2 : float
-        From 0 to 1.
-    epsilon : float
-    amsgrad : bool
-
-    Examples
-    --------
     >>> from mp_core import AutoCastVariable
     >>> variable = AutoCastVariable([1.0, 1.0])
     >>> Adam(0.25, epsilon=0.0).apply([np.float32([3.0, -0.1])], [variable])
@@ -70,7 +71,7 @@ class Adam(Optimizer):
         return moment_numbers(self.beta_1, self.beta_2, self.epsilon, rate, step)
 
 
-@documented(RATE, COMMON)
+@_MOMENTS
 class AdamW(Adam):
     """Adam with weight decay (Loshchilov and Hutter, 2017, https://arxiv.org/abs/1711.05101).
 
@@ -78,8 +79,6 @@ class AdamW(Adam):
     ----------
     weight_decay : float
         Before its update, a variable is multiplied by ``1 - weight_decay * learning_rate``.
-    beta_1, beta_2, epsilon, amsgrad
-        As in :class:`Adam`.
 
     Examples
     --------

@@ -137,17 +137,8 @@ def updated(
 ) -> tuple[Array, list[Array], bool]:
     """Return the new value of a variable, the new values of its slots, and whether the gradient was finite.
 
-    Parameters
-    ----------
-    rule : str
-        A key of :data:`RULES`.
-    w, g : ndarray
-        The variable and its gradient, with the same shape.
-    slots : sequence of ndarray
-        With the shape and dtype of the variable.
-    numbers : sequence of float
-        Numbers of the rule, in the type of the computation.
-    how : Preparation
+    `rule` is a key of :data:`RULES`. Gradient and slots have the shape of the variable; the `numbers` of the rule have
+    the type of the computation.
     """
     return applied(RULES[rule], w, g, slots, numbers, how)
 

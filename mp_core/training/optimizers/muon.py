@@ -31,33 +31,26 @@ class Muon(Optimizer):
     3. `ns_steps` times (Newton and Schulz): ``A = x @ x.T``, ``x = muon_a * x + (muon_b * A + muon_c * A @ A) @ x``.
        Then all singular values of x are near 1.
     4. ``variable -= learning_rate * x * sqrt(max(variable.shape)) * rms_rate`` (Liu et al., 2025,
-       https://arxiv.org/abs/2502.16982)
+       https://arxiv.org/abs/2502.16982); without these factors if `rms_rate` is None
 
     Products are computed by :func:`mp_core.matmul`. Adam updates embeddings, variables that are not matrices, and
     variables that `exclude_layers` matches. Exclude the last layer of a classifier.
 
     Parameters
     ----------
-    adam_beta_1, adam_beta_2 : float
-        As in :class:`Adam`, from 0 to 1.
-    adam_weight_decay : float, optional
-        The weight decay of variables that Adam updates.
-    epsilon : float
+    adam_beta_1, adam_beta_2, epsilon : float
         As in :class:`Adam`.
-    weight_decay : float, optional
-        The weight decay of the matrices.
+    adam_weight_decay, weight_decay : float, optional
+        The weight decay of variables that Adam updates, and of the matrices.
     exclude_layers : list of str, optional
         Regular expressions. Adam updates each variable whose ``path``, such as ``"dense/kernel"``, contains a match.
     exclude_embeddings : bool
         Whether Adam updates the variables whose path contains ``embedding``.
-    muon_a, muon_b, muon_c : float
     adam_lr_ratio : float
         The learning rate of Adam is ``learning_rate * adam_lr_ratio``.
-    momentum : float
+    momentum, muon_a, muon_b, muon_c, rms_rate : float
     ns_steps : int
     nesterov : bool
-    rms_rate : float, optional
-        None: without the factors ``sqrt(max(variable.shape)) * rms_rate``.
 
     Examples
     --------

@@ -45,15 +45,7 @@ def check_optimizer(optimizer: Any, argument: str) -> OptimizerLike:
 
 
 def checked_pairs(grads_and_vars: GradientsAndVariables) -> list[tuple[Any, Any]]:
-    """Return pairs of gradient and variable as a list.
-
-    Raises
-    ------
-    TypeError
-        `grads_and_vars` are not pairs.
-    ValueError
-        There are pairs, but all gradients are None.
-    """
+    """Return pairs of gradient and variable as a list; not all gradients may be None."""
     if not isinstance(grads_and_vars, Iterable):
         raise TypeError(f"`grads_and_vars` must hold pairs of gradient and variable; received {grads_and_vars!r}")
     pairs = list(grads_and_vars)

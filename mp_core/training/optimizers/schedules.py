@@ -158,18 +158,8 @@ class InverseTimeDecay(ExponentialDecay):
 
 
 class PiecewiseConstantDecay(_ConfiguredSchedule):
-    """``values[i]``, where i is the number of boundaries below the step.
+    """``values[i]``, where i is the number of ascending boundaries below the step; `values` has one element more.
 
-    Parameters
-    ----------
-    boundaries : sequence of number
-        Steps, ascending.
-    values : sequence of float
-        One element more than `boundaries`.
-    name : str
-
-    Examples
-    --------
     >>> schedule = PiecewiseConstantDecay([10], [1.0, 0.5])
     >>> float(schedule(10)), float(schedule(11))
     (1.0, 0.5)
@@ -390,13 +380,6 @@ _CLASSES = {
 def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     """Return the class name and the configuration of a schedule, as Keras writes them.
 
-    Raises
-    ------
-    TypeError
-        `learning_rate_schedule` is not a schedule.
-
-    Examples
-    --------
     >>> config = serialize(ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5))
     >>> config["class_name"], config["config"]["decay_steps"]
     ('ExponentialDecay', 10.0)
@@ -409,13 +392,6 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> LearningRateSchedule:
     """Return the schedule of a :func:`serialize` dictionary.
 
-    Raises
-    ------
-    ValueError
-        `config` is not such a dictionary, or ``class_name`` is unknown.
-
-    Examples
-    --------
     >>> config = {"initial_learning_rate": 8.0, "decay_steps": 1, "decay_rate": 0.5}
     >>> deserialize({"class_name": "ExponentialDecay", "config": config})(3)  # 8 * 0.5**3
     np.float32(1.0)

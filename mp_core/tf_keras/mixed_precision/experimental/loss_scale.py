@@ -39,12 +39,7 @@ class LossScale(ABC):
     def update(self, grads: Any) -> tuple[None, bool]:
         """Adapt the scale to the gradients of a step: an array or nested arrays; None is skipped.
 
-        Returns
-        -------
-        update : None
-            TensorFlow returns an operation here.
-        should_apply : bool
-            Whether to apply the gradients.
+        Return (None, whether to apply the gradients); TensorFlow returns an operation instead of None.
         """
 
     @abstractmethod
@@ -76,19 +71,8 @@ class _WithState(LossScale):
 
 
 class FixedLossScale(_WithState):
-    """A constant loss scale.
+    """A constant loss scale: a float32 number of at least 1.
 
-    Parameters
-    ----------
-    loss_scale_value : int or float
-
-    Raises
-    ------
-    ValueError
-        The value is not a float32 number of at least 1.
-
-    Examples
-    --------
     >>> loss_scale = FixedLossScale(2)
     >>> loss_scale, loss_scale(), loss_scale.update(np.array([np.inf]))
     (FixedLossScale(2.0), np.float32(2.0), (None, True))
@@ -117,16 +101,11 @@ class DynamicLossScale(_WithState):
     Parameters
     ----------
     initial_loss_scale : float
+        A float32 number above 0.
     increment_period : int
         The scale grows after so many steps in a row with finite gradients, unless it would exceed float32.
     multiplier : float
-        The factor by which it grows and shrinks.
-
-    Raises
-    ------
-    ValueError
-        `initial_loss_scale` is not a float32 number above 0, `increment_period` is not a positive integer, or
-        `multiplier` is not a number above 1.
+        The factor by which it grows and shrinks, above 1.
 
     Examples
     --------
@@ -162,15 +141,7 @@ class DynamicLossScale(_WithState):
 def get(identifier: Any) -> LossScale | None:
     """Return the loss scale of an identifier.
 
-    Parameters
-    ----------
-    identifier : LossScale, int, float, str, dict or None
-        A loss scale (returned unchanged), the value of a fixed one, ``"dynamic"``, a configuration, or None.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
+    This is a loss scale (returned unchanged), the value of a fixed one, ``"dynamic"``, a configuration, or None.
     """
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
@@ -188,13 +159,7 @@ def get(identifier: Any) -> LossScale | None:
 
 
 def serialize(loss_scale: LossScale | None) -> dict[str, Any] | None:
-    """Return the configuration of a loss scale, for :func:`get`.
-
-    Raises
-    ------
-    TypeError
-        `loss_scale` is not a loss scale.
-    """
+    """Return the configuration of a loss scale, for :func:`get`."""
     if loss_scale is not None and not isinstance(loss_scale, LossScale):
         raise TypeError(f"`loss_scale` must be a LossScale or None; received {loss_scale!r}")
     return None if loss_scale is None else {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}

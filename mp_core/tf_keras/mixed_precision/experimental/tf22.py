@@ -37,13 +37,8 @@ def global_policy() -> DTypePolicy:
 def set_policy(policy: DTypePolicy | str | None) -> None:
     """Set the default policy of new layers, of tf.keras, Keras 3 and mp_core; None restores floatx.
 
-    Raises
-    ------
-    ValueError
-        The policy does not compute in a floating-point dtype.
+    It must compute in a floating-point dtype.
 
-    Examples
-    --------
     >>> set_policy("mixed_bfloat16")
     >>> global_policy()
     <Policy "mixed_bfloat16", loss_scale=None>
@@ -56,13 +51,6 @@ def set_policy(policy: DTypePolicy | str | None) -> None:
 def deserialize(config: str | dict[str, Any] | None) -> DTypePolicy:
     """Return the policy of a :func:`serialize` configuration, with its loss scale.
 
-    Raises
-    ------
-    ValueError
-        `config` is not a configuration of a policy.
-
-    Examples
-    --------
     >>> deserialize(serialize(Policy("float16", loss_scale=2)))
     <Policy "float16", loss_scale=FixedLossScale(2.0)>
     """
