@@ -88,24 +88,11 @@ def foreign_name(dtype: Any) -> str:
 
 
 def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False) -> np.dtype[Any]:
-    """Return the NumPy dtype for a name, dtype or scalar type.
+    """Return the NumPy dtype for a name, dtype or scalar type; errors call it `argument`.
 
-    Parameters
-    ----------
-    dtype : str, dtype or scalar type
-        For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``, ``torch.bfloat16``.
-    argument : str
-        The name of the caller's argument, for the error.
-    any_order : bool
-        Whether to return a type in another byte order unchanged instead of raising.
+    Examples are ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2`` and ``torch.bfloat16``; all others are not in
+    :data:`ALLOWED`. A type in another byte order is refused, or with `any_order` returned unchanged.
 
-    Raises
-    ------
-    TypeError
-        `dtype` is not a dtype, not one of :data:`ALLOWED`, or not in native byte order.
-
-    Examples
-    --------
     >>> parse("bfloat16")
     dtype(bfloat16)
     """
@@ -154,15 +141,9 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type in which an operation on `a` and `b` computes (the lattice of Keras and JAX).
 
     Equal types give the same type; float16 and bfloat16 give float32; other floats give the wider one; a float and an
-    integer give the float; two integers give NumPy's ``result_type``.
+    integer give the float; two integers give NumPy's ``result_type``. float8 and another type raise TypeError, because
+    float8 types never promote implicitly.
 
-    Raises
-    ------
-    TypeError
-        One type is float8 and the other differs: float8 types never promote implicitly.
-
-    Examples
-    --------
     >>> result_type(parse("float16"), parse("bfloat16"))
     dtype('float32')
     """
@@ -183,13 +164,6 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 def finfo(dtype: DTypeLike) -> Any:
     """Return the limits of a floating-point type: ``ml_dtypes.finfo``, which supports NumPy's types too.
 
-    Raises
-    ------
-    TypeError
-        `dtype` is not a float type.
-
-    Examples
-    --------
     >>> float(finfo("float8_e4m3fn").max)
     448.0
     """
@@ -209,19 +183,8 @@ def floatx() -> str:
 
 
 def set_floatx(value: str) -> None:
-    """Set the default float type of the process.
+    """Set the default float type of the process: bfloat16, float16, float32 or float64.
 
-    Parameters
-    ----------
-    value : {"bfloat16", "float16", "float32", "float64"}
-
-    Raises
-    ------
-    ValueError
-        Any other value (the text is Keras').
-
-    Examples
-    --------
     >>> set_floatx("bfloat16")
     >>> floatx()
     'bfloat16'

@@ -138,14 +138,7 @@ class _Substitution(_Trial):
 def call_with_value(variable: Any, value: Any, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function that reads `value` in place of a variable's own; return its result. Nothing is assigned.
 
-    Parameters
-    ----------
-    variable : AutoCastVariable
-    value : ndarray
-        Of the variable's shape and stored dtype. If it is recorded, gradients pass through it.
-    function : callable
-    *args, **kwargs
-        The arguments of `function`.
+    The value has the variable's shape and stored dtype. If it is recorded, gradients pass through it.
     """
     substitution = _Substitution(variable, value)
     try:

@@ -505,13 +505,7 @@ class SymbolicError(TypeError):
 
 
 def note_call(layer: object, arguments: Any) -> Symbolic | None:
-    """Report a layer call to the recording if an argument is recorded.
-
-    Returns
-    -------
-    Symbolic or None
-        The first argument that is symbolic.
-    """
+    """Report a layer call to the recording if an argument is recorded; return the first symbolic argument, if any."""
     for x in leaves(arguments):
         if type(x) is Recorded:
             x.recording.on_call(layer)

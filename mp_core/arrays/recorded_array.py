@@ -87,12 +87,7 @@ def _by_value(name: str) -> Any:
 class Recorded:
     """An array of a recording. ``isinstance(x, np.ndarray)`` is true, but NumPy calls without an operation raise.
 
-    Parameters
-    ----------
-    recording : Recording
-        Of :mod:`mp_core.arrays.recorded`.
-    array : ndarray
-        Its memory in the example call; while a plan is recorded, its elements are not computed.
+    `array` is its memory in the example call; while a plan is recorded, its elements are not computed.
     """
 
     __slots__ = ("array", "recording")

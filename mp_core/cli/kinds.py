@@ -75,13 +75,7 @@ KINDS = {
 
 
 def kind_of(encoder: TextModel, options: argparse.Namespace, chosen: str) -> Kind:
-    """Return the kind of vectors that the options choose; `chosen` is the file format.
-
-    Raises
-    ------
-    argparse.ArgumentError
-        The model, the format or another option does not fit; the message names the option.
-    """
+    """Return the kind of vectors that the options choose; `chosen` is the file format."""
     known = encoder.vector_kinds
     options.kind = options.kind or known[0]
     if options.kind not in known:

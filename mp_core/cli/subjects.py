@@ -30,13 +30,7 @@ class Subject(NamedTuple):
     measure: str  # the name of the deciding measure
 
     def chosen_loss(self, name: str | None, examples: Examples) -> str:
-        """Return the loss of --loss, or the default loss.
-
-        Raises
-        ------
-        argparse.ArgumentError
-            The loss does not fit this kind of model.
-        """
+        """Return the loss of --loss, which must fit this kind of model, or the default loss."""
         if name is not None and name not in self.losses:
             known = f"the losses of a {self.opens.__name__} are {', '.join(self.losses)}"
             raise argparse.ArgumentError(None, f"argument --loss: {known}; received '{name}'")

@@ -40,13 +40,7 @@ class Origins:
         return [(name.encode(), value.encode()) for name, value in found.items()]
 
     def preflight(self, method: str, headers: Headers) -> Response | None:
-        """Return the answer to a preflight request of a browser; None for any other request.
-
-        Raises
-        ------
-        RefusedError
-            The origin is not allowed.
-        """
+        """Return the answer to a preflight request of an allowed origin; None for any other request."""
         if not (self.allowed and method == "OPTIONS" and "access-control-request-method" in headers):
             return None
         origin = headers.get("origin")

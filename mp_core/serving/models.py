@@ -27,22 +27,12 @@ KINDS = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
 
 
 class Served(ABC):
-    """A model under a name.
-
-    Parameters
-    ----------
-    name : str
-        The name that clients use.
-    model : TextModel
-    created : int
-        The modification time of its folder, in seconds of Unix time.
+    """A model under the name that clients use; `created` is the modification time of its folder in Unix time.
 
     Attributes
     ----------
     kind : str
         The main kind, one of `KINDS`.
-    kinds : tuple of str
-        All kinds that the model supports: one, or the first three for BGE-M3.
     tasks : collection of str
         The names of prompts that are also tasks: they decide how texts are computed.
     policy : str
@@ -70,7 +60,7 @@ class Served(ABC):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All kinds that the model supports."""
+        """All kinds that the model supports: one, or the first three for BGE-M3."""
         return (self.kind,)
 
     @abstractmethod
@@ -84,10 +74,7 @@ class Served(ABC):
     def pieces(self, texts: Sequence[str], prompt_name: str | None, special: bool, most: int) -> list[list[Piece]]:
         """Return all tokens of texts with the prompt before each, with or without special tokens.
 
-        Raises
-        ------
-        TooManyTokensError
-            There are more than `most` tokens.
+        TooManyTokensError: there are more than `most` tokens.
         """
         prompted = {} if prompt_name is None else {"prompt_name": prompt_name}
         return self._texts.pieces(texts, special=special, most=most, **prompted)
@@ -237,16 +224,10 @@ def _objects(items: SparseVectors | list[Array]) -> Array:
 
 
 class Scorer(Served):
-    """A reranker or a classifier.
+    """A reranker or a classifier; `labels` are the names of the scores in ``config.json``.
 
-    Attributes
-    ----------
-    labels : list of str
-        The names of the scores in ``config.json``.
-    default : callable
-        The activation of the folder.
-    probabilities : callable
-        The activation from scores to probabilities; the identity for a regression.
+    `default` is the activation of the folder; `probabilities` is the one from scores to probabilities, the identity for
+    a regression.
     """
 
     def __init__(self, name: str, model: Reranker, created: int = 0) -> None:
@@ -280,21 +261,11 @@ def open_models(
     policy: str | DTypePolicy | None = None,
     adapters: Mapping[str, str | Path] = MappingProxyType({}),
 ) -> list[Served]:
-    """Open folders of models, and run each model once, which packs its weights.
+    """Open folders of models, by name, and run each model once, which packs its weights.
 
-    Parameters
-    ----------
-    folders : mapping of str to path
-        Name -> folder of an encoder of any kind, a cross-encoder or a classifier.
-    policy : str or DTypePolicy, optional
-        The policy of all models. Default: the one under which each is stored.
-    adapters : mapping of str to path
-        Name -> folder of an adapter. Each is served as another model, which shares the weights of the first model.
-
-    Raises
-    ------
-    OSError, ValueError, ImportError
-        As :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.with_adapter`.
+    A folder has an encoder of any kind, a cross-encoder or a classifier. The default policy is the one under which each
+    is stored. `adapters` maps names to folders: each is served as another model, which shares the weights of the first
+    model.
     """
     models: dict[str, tuple[TextModel, Path]] = {}
     for name, folder in folders.items():

@@ -163,11 +163,6 @@ def refuse(name: str, module: str) -> NoReturn:
 
     It is an AttributeError; in ``from MODULE import NAME`` it is an ImportError, because Python would replace an
     AttributeError by an ImportError without the reason.
-
-    Raises
-    ------
-    AttributeError, ImportError
-        Always.
     """
     path = f"mp_core.{module}" if module else "mp_core"
     reason = message_for(name, module)

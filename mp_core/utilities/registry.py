@@ -46,15 +46,7 @@ def _is_nest(part: Any) -> bool:
 
 
 def own_config(config: Any, what: str) -> dict[str, Any]:
-    """Check that `config` is a dictionary of constructor arguments, and return it.
-
-    Raises
-    ------
-    TypeError
-        `config` is not a dictionary.
-    ValueError
-        `config` is nested too deeply.
-    """
+    """Check that `config` is a dictionary of constructor arguments, not nested too deeply, and return it."""
     check_depth(config)
     if not isinstance(config, dict):
         raise TypeError(f"The `config` of a {what} must be a dictionary; received {config!r}")
@@ -62,14 +54,7 @@ def own_config(config: Any, what: str) -> dict[str, Any]:
 
 
 def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[T, dict[str, Any]]:
-    """Return the class that a serialized object names, and its constructor's arguments.
-
-    Raises
-    ------
-    ValueError
-        `config` is not a dictionary, its ``registered_name`` and ``class_name`` are not in `classes`, its ``config`` is
-        not a dictionary, or it is nested too deeply.
-    """
+    """Return the class that a serialized object names, which must be in `classes`, and its constructor's arguments."""
     check_depth(config)
     if not isinstance(config, dict):
         raise ValueError(f"A serialized {what} must be a dictionary with a `class_name`; received {config!r}")
@@ -89,12 +74,7 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
 def check_registered(config: dict[str, Any], found: Any, *names: str) -> None:
     """Raise ValueError if a configuration names an unregistered user class and mp_core's own class was found.
 
-    Parameters
-    ----------
-    config : dict
-    found : class or function
-    *names : str
-        Values of ``registered_name`` that mean mp_core's own class.
+    `names` are the values of ``registered_name`` that mean mp_core's own class.
     """
     name = config.get("registered_name")
     is_ours = str(getattr(found, "__module__", "")).partition(".")[0] == "mp_core"
@@ -120,19 +100,8 @@ def known_classes(
 def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[T], T]:
     """Return a decorator that registers a class or function, so that configurations with its name can be loaded.
 
-    Parameters
-    ----------
-    package : str
-    name : str, optional
-        Default: its ``__name__``. Configurations contain ``"package>name"``.
+    Configurations contain ``"package>name"``; the default of `name` is the ``__name__``. A class needs ``get_config``.
 
-    Raises
-    ------
-    ValueError
-        A class has no ``get_config``.
-
-    Examples
-    --------
     >>> from mp_core import layers
     >>> @register_keras_serializable("MyPackage")
     ... class Wide(layers.Dense):
@@ -181,14 +150,8 @@ def get_registered_object(
 ) -> Any:
     """Return the class or function of a name, or None if the name is unknown.
 
-    Parameters
-    ----------
-    name : str
-    custom_objects, module_objects : dict, optional
-        Searched after the enclosing :func:`custom_object_scope` and the registry.
+    The enclosing :func:`custom_object_scope` and the registry are searched first, then the two dictionaries.
 
-    Examples
-    --------
     >>> get_registered_object("MyPackage>Unknown") is None
     True
     """
@@ -211,13 +174,8 @@ def named_function(identifier: Any) -> Any:
 def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Scope[None]:
     """Make classes and functions known to configurations inside a ``with`` block, in this thread or task.
 
-    Parameters
-    ----------
-    custom_objects : dict or None
-        Name -> class or function, in addition to the enclosing scopes.
+    `custom_objects` is name -> class or function, in addition to the enclosing scopes.
 
-    Examples
-    --------
     >>> from mp_core import layers
     >>> class Wide(layers.Dense):
     ...     pass

@@ -98,15 +98,8 @@ def packed_by_key(structure: Any, found: Iterator[Any]) -> Any:
 
 
 def leaves_as(structure: Any, tree: Any) -> Iterator[Any]:
-    """Yield the leaves of `tree` in the order of the leaves of `structure`; the order of keys may differ.
+    """Yield the leaves of `tree` in the order of the leaves of `structure`; only the order of keys may differ.
 
-    Raises
-    ------
-    ValueError
-        The two have different structures.
-
-    Examples
-    --------
     >>> list(leaves_as({"b": 0, "a": 0}, {"a": 1, "b": 2}))
     [2, 1]
     """

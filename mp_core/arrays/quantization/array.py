@@ -48,14 +48,6 @@ class QuantizedArray(QuantizedFields):
         The shape of the array. Default: the shape of `values`; for int4 and uint4 stored in bytes, with twice the
         length of the last axis.
 
-    Raises
-    ------
-    TypeError
-        `values` is not an ndarray of these types, `scale` is not numeric, or `zero_point` is not of integers.
-    ValueError
-        Shapes do not fit; `axis` or `group_size` does not fit the shape; a zero point is out of the range of the codes,
-        or given for an 8-bit float.
-
     Examples
     --------
     >>> from mp_core import dequantize, quantize
@@ -137,11 +129,6 @@ class QuantizedArray(QuantizedFields):
             that `axis` of :class:`QuantizedArray` names the other axes then.
         block_size : int
             The number of neighbours along `axis` that share a scale; 0: no blocks.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As for :class:`QuantizedArray`.
 
         Examples
         --------

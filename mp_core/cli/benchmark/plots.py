@@ -82,20 +82,8 @@ def check_plots() -> None:
 def plot(report: Report, path: str | Path) -> None:
     """Draw a report as an .svg or .png file: a panel for each operation and unit, a line for each shape and type.
 
-    Parameters
-    ----------
-    report : Report
-        The records to draw.
-    path : str or Path
-        The file; its suffix chooses the format.
+    It needs matplotlib.
 
-    Raises
-    ------
-    ImportError
-        matplotlib is missing.
-
-    Examples
-    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from mp_core.benchmark import Record
