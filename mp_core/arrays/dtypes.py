@@ -88,11 +88,19 @@ def foreign_name(dtype: Any) -> str:
 
 
 def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False) -> np.dtype[Any]:
-    """Return the NumPy dtype for a name, dtype or scalar type; errors call it `argument`.
+    """Return the NumPy dtype for a name, dtype or scalar type.
 
-    Examples are ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2`` and ``torch.bfloat16``; all others are not in
-    :data:`ALLOWED`. A type in another byte order is refused, or with `any_order` returned unchanged.
+    Parameters
+    ----------
+    dtype : str, dtype or scalar type
+        One of :data:`ALLOWED`, such as ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``, ``torch.bfloat16``.
+    argument : str
+        The name of the caller's argument, for the error.
+    any_order : bool
+        Whether to return a type in another byte order unchanged instead of raising.
 
+    Examples
+    --------
     >>> parse("bfloat16")
     dtype(bfloat16)
     """
@@ -183,8 +191,14 @@ def floatx() -> str:
 
 
 def set_floatx(value: str) -> None:
-    """Set the default float type of the process: bfloat16, float16, float32 or float64.
+    """Set the default float type of the process.
 
+    Parameters
+    ----------
+    value : {"bfloat16", "float16", "float32", "float64"}
+
+    Examples
+    --------
     >>> set_floatx("bfloat16")
     >>> floatx()
     'bfloat16'

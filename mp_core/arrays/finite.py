@@ -14,10 +14,17 @@ __all__ = ["all_finite", "are_finite"]
 
 
 def all_finite(tree: Any) -> bool:
-    """Return whether a tree of arrays, nested in tuples, lists and dicts, has no infinity and no NaN; None is skipped.
+    """Return whether a tree of arrays has no infinity and no NaN.
 
     The search stops soon after the first such number, except in float64 arrays.
 
+    Parameters
+    ----------
+    tree : array-like, None, or a nested tuple, list or dict of these
+        None is skipped; a tree of None alone is finite.
+
+    Examples
+    --------
     >>> all_finite({"kernel": np.ones(3), "bias": None})
     True
     >>> all_finite([np.ones(3), np.array([1.0, np.nan], np.float16)])

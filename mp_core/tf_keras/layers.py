@@ -120,6 +120,14 @@ class _WrapsOptimizer:
 class Model(_WrapsOptimizer, Layer, models.Model):
     """:class:`mp_core.Model` under tf.keras' rules: built from :func:`Input` and layers, or a subclass with ``call``.
 
+    Parameters
+    ----------
+    inputs, outputs : KerasTensor, or list or dict of them, optional
+    **kwargs
+        See :class:`mp_core.Model`.
+
+    Examples
+    --------
     >>> from mp_core.tf_keras.mixed_precision.experimental import Policy
     >>> start = layers.Input((3,))
     >>> model = Model(start, Dense(2)(start), dtype=Policy("mixed_float16", loss_scale=8.0))
@@ -132,8 +140,16 @@ class Model(_WrapsOptimizer, Layer, models.Model):
 class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
     """:class:`mp_core.Sequential` under tf.keras' rules: the layers cast their inputs, the stack itself does not.
 
-    All layers must be of mp_core.tf_keras. `autocast` defaults to False.
+    Parameters
+    ----------
+    layers : sequence of Layer, or Layer, optional
+        Layers of mp_core.tf_keras.
+    name : str, optional
+    **kwargs
+        See :class:`mp_core.layers.Layer`; `autocast` defaults to False.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> model = Sequential([Dense(4, dtype="mixed_float16"), Dense(2, dtype="float32")])
     >>> model(np.ones((3, 5))).dtype

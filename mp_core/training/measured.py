@@ -77,8 +77,14 @@ class Measured:
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """Update the metrics of :meth:`compile` with a batch, and return the means so far.
 
-        A subclass may override this to update further metrics among its attributes. Masks are computed from the inputs
-        `x`; None: no mask. Targets, outputs and weights are arranged as the outputs; weights may be None.
+        A subclass may override this to update further metrics among its attributes.
+
+        Parameters
+        ----------
+        x : array, or list or dict of them, or None
+            The inputs; masks are computed from them. None: no mask.
+        y, y_pred, sample_weight : array, or list or dict of them
+            Targets, outputs and weights, arranged as the outputs; weights may be None.
         """
         self._training_state.update_metrics(x, y, y_pred, sample_weight)
         return self.get_metrics_result()

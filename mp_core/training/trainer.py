@@ -496,9 +496,19 @@ class Trainer(Measured):
     ) -> None:
         """Print a table of the layers: output shapes and numbers of parameters.
 
-        `print_fn` is called with the text; default: :func:`print`. `expand_nested` lists the layers of inner models
-        too, `show_trainable` adds a column. The other arguments, Keras', have no effect.
+        Parameters
+        ----------
+        line_length, positions, layer_range
+            Accepted for Keras, without effect.
+        print_fn : callable, optional
+            Called with the text; default: :func:`print`.
+        expand_nested : bool
+            Whether to list the layers of inner models too.
+        show_trainable : bool
+            Whether to add a column that says which layers are trainable.
 
+        Examples
+        --------
         >>> import mp_core as mp
         >>> model = mp.Sequential([mp.Input((4,)), mp.layers.Dense(2, name="head")], name="model")
         >>> model.summary()

@@ -111,8 +111,15 @@ def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
 def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
     """Return one-hot rows in float32: 1 at the index of the class, 0 elsewhere.
 
-    Indices are counted from 0; a last axis of length 1 is removed. `num_classes` is by default the largest index + 1.
+    Parameters
+    ----------
+    x : array-like of int
+        Indices of classes, from 0. A last axis of length 1 is removed.
+    num_classes : int, optional
+        Default: the largest index + 1.
 
+    Examples
+    --------
     >>> to_categorical([1, 0], 3)
     array([[0., 1., 0.],
            [1., 0., 0.]], dtype=float32)
@@ -134,10 +141,19 @@ def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
 
 
 def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
-    """Return vectors along an axis divided by their norms; vectors of zeros stay zeros.
+    """Return vectors divided by their norms; vectors of zeros stay zeros.
 
-    The norm has the order `order`; 2 is the Euclidean norm. Integers become float64.
+    Parameters
+    ----------
+    x : array-like
+        Integers become float64.
+    axis : int
+        The axis of the vectors.
+    order : int
+        The order of the norm, at least 1; 2 is the Euclidean norm.
 
+    Examples
+    --------
     >>> normalize([[3.0, 4.0], [0.0, 0.0]])
     array([[0.6, 0.8],
            [0. , 0. ]])
@@ -203,8 +219,15 @@ class PyDataset:
     """A data set of batches: a subclass defines ``__len__`` and ``__getitem__``, which returns ``(x, y)``.
 
     Instead of ``__len__`` it may define the property `num_batches`. If that is None, the batches are endless: ``fit``
-    needs `steps_per_epoch`, and an epoch continues where the last one ended. Keras' arguments have no effect.
+    needs `steps_per_epoch`, and an epoch continues where the last one ended.
 
+    Parameters
+    ----------
+    workers, use_multiprocessing, max_queue_size
+        Arguments of Keras without effect.
+
+    Examples
+    --------
     >>> class Squares(PyDataset):
     ...     def __len__(self):
     ...         return 3

@@ -100,8 +100,14 @@ def known_classes(
 def register_keras_serializable(package: str = "Custom", name: str | None = None) -> Callable[[T], T]:
     """Return a decorator that registers a class or function, so that configurations with its name can be loaded.
 
-    Configurations contain ``"package>name"``; the default of `name` is the ``__name__``. A class needs ``get_config``.
+    Parameters
+    ----------
+    package : str
+    name : str, optional
+        Default: its ``__name__``. Configurations contain ``"package>name"``.
 
+    Examples
+    --------
     >>> from mp_core import layers
     >>> @register_keras_serializable("MyPackage")
     ... class Wide(layers.Dense):
@@ -150,8 +156,14 @@ def get_registered_object(
 ) -> Any:
     """Return the class or function of a name, or None if the name is unknown.
 
-    The enclosing :func:`custom_object_scope` and the registry are searched first, then the two dictionaries.
+    Parameters
+    ----------
+    name : str
+    custom_objects, module_objects : dict, optional
+        Searched after the enclosing :func:`custom_object_scope` and the registry.
 
+    Examples
+    --------
     >>> get_registered_object("MyPackage>Unknown") is None
     True
     """
@@ -174,8 +186,13 @@ def named_function(identifier: Any) -> Any:
 def custom_object_scope(custom_objects: Mapping[str, Any] | None) -> Scope[None]:
     """Make classes and functions known to configurations inside a ``with`` block, in this thread or task.
 
-    `custom_objects` is name -> class or function, in addition to the enclosing scopes.
+    Parameters
+    ----------
+    custom_objects : dict or None
+        Name -> class or function, in addition to the enclosing scopes.
 
+    Examples
+    --------
     >>> from mp_core import layers
     >>> class Wide(layers.Dense):
     ...     pass

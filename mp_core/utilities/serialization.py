@@ -32,9 +32,14 @@ _MODULES: dict[str, str | None] = {
 def serialize_keras_object(obj: Any) -> Any:
     """Convert an object to plain values for ``json.dumps``.
 
-    It is a layer, policy, quantizer or another object with ``get_config``; a function (by its name); plain values,
-    arrays, bytes, slices, ``...``, and lists, tuples and dictionaries of these. Others raise TypeError.
+    Parameters
+    ----------
+    obj : object
+        A layer, policy, quantizer or another object with ``get_config``; a function (its name is stored); plain values,
+        arrays, bytes, slices, ``...``, and lists, tuples and dictionaries of these.
 
+    Examples
+    --------
     >>> from mp_core.layers import Dropout
     >>> serialize_keras_object([Dropout(0.5, name="d")])[0]["class_name"]
     'Dropout'

@@ -75,8 +75,15 @@ def limits(*, quick: bool = False) -> list[dict[str, Any]]:
     """Measure the limits of this machine: multiply-adds, reads and copies, on one thread and on all.
 
     Return a dict for each limit: ``limit``, ``unit`` and ``rates``, by number of threads (a string). Copies are
-    measured on one thread only. `quick` takes only three samples of each.
+    measured on one thread only.
 
+    Parameters
+    ----------
+    quick : bool
+        Whether to take only three samples of each.
+
+    Examples
+    --------
     >>> rows = limits(quick=True)  # doctest: +SKIP
     >>> rows[0]["limit"], rows[0]["unit"], rows[0]["rates"]["1"] > 10  # doctest: +SKIP
     ('float32 multiply-add', 'GFLOP/s', True)

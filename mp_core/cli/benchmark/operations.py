@@ -212,11 +212,17 @@ def _row(operation: str, case: _Case, quick: bool) -> dict[str, Any]:
 
 
 def onnxruntime_product(a: Array, b: Array, threads: int) -> Callable[[], Array]:
-    """Return a function that multiplies float32 `a` and `b` with onnxruntime; `b` is a weight of the model.
+    """Return a function that multiplies with onnxruntime; it returns the product in the same array at every call.
 
-    The arrays are C-contiguous, of shapes (..., m, k) and (..., k, n). The function has no arguments, and returns the
-    same array at every call. `threads` is the number of threads of the session.
+    Parameters
+    ----------
+    a, b : ndarray
+        C-contiguous arrays of float32, shapes (..., m, k) and (..., k, n). `b` is a weight of the model.
+    threads : int
+        The number of threads of the session.
 
+    Examples
+    --------
     >>> a, b = np.eye(4, dtype=np.float32), np.ones((4, 4), np.float32)
     >>> onnxruntime_product(a, b, threads=1)().sum()  # doctest: +SKIP
     np.float32(16.0)

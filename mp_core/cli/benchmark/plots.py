@@ -80,10 +80,16 @@ def check_plots() -> None:
 
 
 def plot(report: Report, path: str | Path) -> None:
-    """Draw a report as an .svg or .png file: a panel for each operation and unit, a line for each shape and type.
+    """Draw a report with matplotlib: a panel for each operation and unit, a line for each shape and type.
 
-    It needs matplotlib.
+    Parameters
+    ----------
+    report : Report
+    path : str or Path
+        An .svg or .png file.
 
+    Examples
+    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from mp_core.benchmark import Record

@@ -165,8 +165,14 @@ class Report:
 def records_of(rows: Iterable[Mapping[str, Any]], threads: int) -> Iterator[Record]:
     """Convert the results of :func:`~mp_core.benchmark.run` or :func:`~mp_core.benchmark.limits` to records.
 
-    `threads` is the number of threads of the contenders in `run`.
+    Parameters
+    ----------
+    rows : iterable of dict
+    threads : int
+        The number of threads of the contenders in `run`.
 
+    Examples
+    --------
     >>> rows = [{"operation": "matmul", "shape": "float32 64x64x64", "unit": "GFLOP/s", "speedup": 1.5,
     ...          "rates": {"mp_core": 60.0, "NumPy": 40.0}}]
     >>> [(record.contender, record.dtype, record.shape, record.rate) for record in records_of(rows, threads=1)]

@@ -50,8 +50,13 @@ def one_policy(word: str | DTypePolicy, argument: str) -> DTypePolicy:
 def stored_as(policy: str | DTypePolicy) -> str | Scheme:
     """Return the dtype of the weights under a policy; if it quantizes weights, its scheme.
 
-    The policy may be a name or the spelling of a scheme (see :func:`mp_core.dtype_policies.policy_of`), but no map.
+    Parameters
+    ----------
+    policy : str or DTypePolicy
+        A policy (no map), its name, or the spelling of a scheme: see :func:`mp_core.dtype_policies.policy_of`.
 
+    Examples
+    --------
     >>> stored_as("mixed_bfloat16"), str(stored_as("int4/32_from_mixed_bfloat16"))
     ('float32', 'int4/32')
     """

@@ -97,11 +97,18 @@ def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str,
 
 
 def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, str]]:
-    """Return the policies under which the tensors of a checkpoint, named as for :func:`open_tensors`, are stored.
+    """Return the policies under which the tensors of a checkpoint are stored.
 
     The first result is the name of the policy of all tensors except those in the second, tensor -> name of its policy.
     It is None if mp_core did not write the checkpoint.
 
+    Parameters
+    ----------
+    path : path
+        As for :func:`open_tensors`.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np

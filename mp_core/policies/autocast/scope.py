@@ -20,8 +20,13 @@ cast. Calls of layers set a dtype; ``with`` blocks set a :class:`mp_core.core.sc
 def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
     """Read every autocast variable as `dtype` inside a ``with`` block, in this thread or task.
 
-    The dtype is floating-point; None reads the stored values.
+    Parameters
+    ----------
+    dtype : dtype or None
+        A floating-point dtype; None reads the stored values.
 
+    Examples
+    --------
     >>> from mp_core.autocast import AutoCastVariable
     >>> variable = AutoCastVariable([1.0, 2.0])
     >>> with autocast_scope("float16"):

@@ -55,10 +55,16 @@ class _Spec(NamedTuple):
 
 
 def standardize_dtype(dtype: Any) -> str:
-    """Return Keras' name of a dtype of NumPy, Python, PyTorch or TensorFlow; None means :func:`mp_core.dtypes.floatx`.
+    """Return Keras' name of a dtype.
 
-    NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not accepted.
+    Parameters
+    ----------
+    dtype : str, numpy.dtype, scalar type, Python type, dtype of PyTorch or TensorFlow, or None
+        None means :func:`mp_core.dtypes.floatx`. NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not
+        accepted.
 
+    Examples
+    --------
     >>> standardize_dtype(np.float16), standardize_dtype("int"), standardize_dtype(float)
     ('float16', 'int32', 'float32')
     """

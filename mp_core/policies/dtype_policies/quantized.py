@@ -115,9 +115,16 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
 class SchemeDTypePolicy(QuantizedDTypePolicy):
     """A policy for schemes that Keras lacks: weight-only int8, scales per tensor or group, fixed inputs, float8 codes.
 
-    `mode` is the spelling of a :class:`Scheme`, except ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has
-    classes. `source_name` is the name of the plain policy, by default that of :func:`dtype_policy`.
+    Parameters
+    ----------
+    mode : str
+        The spelling of a :class:`Scheme`, except ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has
+        classes. int8 products do not fit float16.
+    source_name : str, optional
+        The name of the plain policy. Default: the name of :func:`dtype_policy`.
 
+    Examples
+    --------
     >>> policy = SchemeDTypePolicy("int8/weight_only/64", "mixed_float16")
     >>> policy.quantization_mode, policy.scheme.group_size
     ('int8', 64)

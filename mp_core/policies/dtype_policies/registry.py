@@ -29,11 +29,15 @@ def _from_name(name: str) -> DTypePolicy:
 def get(identifier: Any) -> DTypePolicy:
     """Return the policy for an identifier.
 
-    This is a policy (returned as it is; one of tf.keras as the DTypePolicy of the same name), a name, a
-    :func:`serialize` dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be a
-    pair such as ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or
-    ``DTypePolicy("int8")``.
+    Parameters
+    ----------
+    identifier : DTypePolicy, str, dict, dtype or None
+        A policy (returned as it is; one of tf.keras as the DTypePolicy of the same name), a name, a :func:`serialize`
+        dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be a pair such as
+        ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or ``DTypePolicy("int8")``.
 
+    Examples
+    --------
     >>> get("int8_from_mixed_bfloat16")
     <QuantizedDTypePolicy "int8_from_mixed_bfloat16">
     >>> str(get("params=float32,compute=bfloat16,output=float32"))
@@ -62,12 +66,19 @@ PLAIN = ("float32", *MIXED.values(), *MIXED)
 
 
 def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
-    """Return the policy that a user named; errors call it `argument`. Models, files and the command line use it.
+    """Return the policy that a user named. Models, files and the command line all use this function.
 
-    It is the name of a policy; or only the spelling of a :class:`Scheme`, such as ``"int8"`` or ``"int4/64"``, which
-    means the scheme with ``mixed_bfloat16``; or a policy or map of policies. (For :func:`get`, as for Keras, ``"int8"``
-    alone is an error.)
+    Parameters
+    ----------
+    word : DTypePolicy or str
+        The name of a policy; or only the spelling of a :class:`Scheme`, such as ``"int8"`` or ``"int4/64"``, which
+        means the scheme with ``mixed_bfloat16``; or a policy or map of policies. (For :func:`get`, as for Keras,
+        ``"int8"`` alone is an error.)
+    argument : str
+        The name of the word in error messages.
 
+    Examples
+    --------
     >>> policy_of("int8")
     <QuantizedDTypePolicy "int8_from_mixed_bfloat16">
     >>> policy_of("int4/64").scheme, policy_of("mixed_float16").scheme

@@ -18,6 +18,12 @@ __all__ = [
 class QuantizationConfig:
     """The base of the configurations. Each subclass stands for one mode.
 
+    Parameters
+    ----------
+    weight_quantizer, activation_quantizer : AbsMaxQuantizer or None
+
+    Examples
+    --------
     >>> from mp_core.layers import Dense
     >>> layer = Dense(2)
     >>> layer.build((None, 3))
@@ -75,8 +81,16 @@ class Int8QuantizationConfig(QuantizationConfig):
 
 
 class Int4QuantizationConfig(QuantizationConfig):
-    """The mode ``"int4/<block size>"``: so many neighbours share a scale; -1 or None means a whole channel.
+    """The mode ``"int4/<block size>"``.
 
+    Parameters
+    ----------
+    weight_quantizer, activation_quantizer : None
+    block_size : int or None
+        How many neighbours share a scale; -1 or None means a whole channel.
+
+    Examples
+    --------
     >>> Int4QuantizationConfig(block_size=64).block_size
     64
     """

@@ -105,9 +105,16 @@ def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = 
 def get(identifier: Any, **kwargs: Any) -> Any:
     """Return the quantizer for a name, class, object or configuration.
 
-    A name, ``"AbsMaxQuantizer"`` or ``"abs_max_quantizer"``, and a class are called with `kwargs`; a quantizer or
-    another callable is returned; a dictionary is one of :func:`serialize`. None returns None.
+    Parameters
+    ----------
+    identifier : str, type, callable, dict or None
+        ``"AbsMaxQuantizer"`` or ``"abs_max_quantizer"``; a class, which is called with `kwargs`; a quantizer or another
+        callable, which is returned; a dictionary of :func:`serialize`. None returns None.
+    **kwargs
+        Arguments for a name or a class.
 
+    Examples
+    --------
     >>> get("abs_max_quantizer", axis=-1).axis
     (-1,)
     """

@@ -170,10 +170,15 @@ def policy_scope(policy: DTypePolicy | str | None) -> Scope[DTypePolicy]:
 def get(identifier: Any) -> DTypePolicy:
     """Return the policy of a layer's ``dtype`` argument.
 
-    This is a policy, its name, its :func:`serialize` dict, a dtype, or None for the default. A policy is returned
-    unchanged; only a plain policy of Keras 3 becomes the ``Policy`` of the same name. Names of Keras 3's quantized
-    policies, such as ``"int8_from_float32"``, are accepted. The name ``"_infer"`` is not: use ``Policy("_infer")``.
+    Parameters
+    ----------
+    identifier : DTypePolicy, str, dict, dtype or None
+        A policy, its name, its :func:`serialize` dict, a dtype, or None for the default. A policy is returned
+        unchanged; only a plain policy of Keras 3 becomes the ``Policy`` of the same name. Names of Keras 3's quantized
+        policies, such as ``"int8_from_float32"``, are accepted. The name ``"_infer"`` is not: use ``Policy("_infer")``.
 
+    Examples
+    --------
     >>> get(np.float16), get("mixed_bfloat16")
     (<Policy "float16">, <Policy "mixed_bfloat16">)
     """

@@ -65,6 +65,14 @@ class AutoCastVariable(autocast.AutoCastVariable):
     ``scatter_update`` the last one wins. `use_locking` and `name` have no effect: a value is always replaced in one
     step.
 
+    Parameters
+    ----------
+    value : array-like
+    **kwargs
+        See :class:`mp_core.AutoCastVariable`.
+
+    Examples
+    --------
     >>> AutoCastVariable([1.0, 2.0, 3.0]).scatter_add([0, 2], [10.0, 20.0]).numpy()
     array([11.,  2., 23.], dtype=float32)
     """

@@ -101,10 +101,16 @@ class Loss:
         return self._dtype
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None, mask: Any = None) -> Array:
-        """Return the loss of a batch, rounded once to the dtype of the loss; weights are of samples or of values.
+        """Return the loss of a batch, rounded once to the dtype of the loss.
 
-        A mask has the shape of the first axes of the outputs. A value counts if the mask is True for at least one of
-        the elements that it is computed from.
+        Parameters
+        ----------
+        y_true, y_pred : array-like
+        sample_weight : array-like, optional
+            The weight of each sample, or of each value.
+        mask : array-like of bool, optional
+            Shape of the first axes of the outputs. A value counts if the mask is True for at least one of the elements
+            that it is computed from.
         """
         values = self.values(y_true, y_pred)
         if mask is not None:

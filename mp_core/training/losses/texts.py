@@ -55,9 +55,17 @@ class MultipleNegatives(TextLoss):
 
     An example is (anchor, positive) or (anchor, positive, negative, ...). The loss is the mean over anchors i of the
     cross-entropy of ``scale * cos(anchor_i, text_j)`` over all positives and negatives j of the batch; the target class
-    is the positive of i. With `symmetric`, the loss is averaged with the loss from positives to anchors. `scale` is the
-    inverse of the temperature. (M. Henderson et al., 2017, https://arxiv.org/abs/1705.00652.)
+    is the positive of i (M. Henderson et al., 2017, https://arxiv.org/abs/1705.00652).
 
+    Parameters
+    ----------
+    scale : float
+        The inverse of the temperature.
+    symmetric : bool
+        Whether to average the loss with the loss from positives to anchors.
+
+    Examples
+    --------
     >>> vectors = np.eye(2, dtype=np.float32)
     >>> round(float(MultipleNegatives(scale=1.0)([vectors, vectors], None)), 4)
     0.3133
@@ -135,8 +143,14 @@ class CoSENT(TextLoss):
 class Triplet(TextLoss):
     """The mean of ``max(0, distance(anchor, positive) - distance(anchor, negative) + margin)``.
 
-    The distance is ``"euclidean"``, or ``"cosine"``: 1 minus the cosine.
+    Parameters
+    ----------
+    margin : float
+    distance : {"euclidean", "cosine"}
+        ``"cosine"`` is 1 minus the cosine.
 
+    Examples
+    --------
     >>> a, b = np.float32([[1, 0]]), np.float32([[0, 1]])
     >>> float(Triplet(margin=1.0, distance="cosine")([a, b, a], None))
     2.0

@@ -186,7 +186,7 @@ class ScaledOptimizer(ABC):
         self.state = state
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Assign arrays in the order of :attr:`variables` to the inner optimizer; the loss scale does not change."""
+        """Assign `weights`, in the order of :attr:`variables`, to the inner optimizer; the scale does not change."""
         self.inner_optimizer.set_weights(weights)  # type: ignore[attr-defined]
 
 
@@ -295,9 +295,16 @@ def wrap_optimizer(optimizer: Any, policy: DTypePolicy, auto_scale_loss: bool = 
     """Return the optimizer that Keras 3's ``Model.compile`` uses under a policy.
 
     If the policy's name is ``"mixed_float16"``, the optimizer is wrapped in a :class:`LossScaleOptimizer`, unless it is
-    a loss scale optimizer or `auto_scale_loss` is False. The policies of layers do not count. `policy` must be a
-    policy, not a name.
+    a loss scale optimizer or `auto_scale_loss` is False. The policies of layers do not count.
 
+    Parameters
+    ----------
+    optimizer : Optimizer
+    policy : DTypePolicy
+    auto_scale_loss : bool
+
+    Examples
+    --------
     >>> from mp_core import DTypePolicy
     >>> from mp_core.optimizers import SGD
     >>> type(wrap_optimizer(SGD(), DTypePolicy("mixed_float16"))).__name__

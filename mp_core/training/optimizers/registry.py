@@ -31,8 +31,14 @@ def serialize(optimizer: OptimizerLike) -> dict[str, Any]:
 def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | None = None) -> Any:
     """Return the optimizer of a :func:`serialize` dictionary.
 
-    `custom_objects`, name -> class, has the optimizers that are neither built in nor registered.
+    Parameters
+    ----------
+    config : dict
+    custom_objects : dict, optional
+        Name -> class of optimizers that are neither built in nor registered.
 
+    Examples
+    --------
     >>> deserialize({"class_name": "SGD", "config": {"momentum": 0.5}}).momentum
     0.5
     """

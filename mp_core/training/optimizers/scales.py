@@ -65,8 +65,15 @@ def _float32(x: float) -> float:
 
 @dataclass(frozen=True)
 class LossScale:
-    """A fixed loss scale, above 0 in float32; 1 has no effect. A dynamic scale may grow to infinity.
+    """A fixed loss scale; 1 has no effect.
 
+    Parameters
+    ----------
+    loss_scale : float
+        Above 0 and finite in float32, or infinity: a dynamic scale may grow to infinity.
+
+    Examples
+    --------
     >>> loss_scale = LossScale(1024.0)
     >>> loss_scale.unscale(loss_scale.scale({"loss": np.float16(0.5), "step": 3}))
     {'loss': np.float16(0.5), 'step': 3}

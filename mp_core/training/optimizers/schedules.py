@@ -158,8 +158,18 @@ class InverseTimeDecay(ExponentialDecay):
 
 
 class PiecewiseConstantDecay(_ConfiguredSchedule):
-    """``values[i]``, where i is the number of ascending boundaries below the step; `values` has one element more.
+    """``values[i]``, where i is the number of boundaries below the step.
 
+    Parameters
+    ----------
+    boundaries : sequence of number
+        Steps, ascending.
+    values : sequence of float
+        One element more than `boundaries`.
+    name : str
+
+    Examples
+    --------
     >>> schedule = PiecewiseConstantDecay([10], [1.0, 0.5])
     >>> float(schedule(10)), float(schedule(11))
     (1.0, 0.5)

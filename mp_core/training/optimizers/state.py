@@ -288,7 +288,7 @@ class OptimizerState:
         )
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Assign a list of arrays, such as ``[v.numpy() for v in optimizer.variables]``, to the variables, all or none.
+        """Assign `weights`, such as ``[v.numpy() for v in optimizer.variables]``, to the variables, all or none.
 
         Before :meth:`build` there are fewer variables.
         """
@@ -336,9 +336,13 @@ class OptimizerState:
     def exclude_from_weight_decay(
         self, var_list: Iterable[AutoCastVariable] | None = None, var_names: Iterable[str] | None = None
     ) -> None:
-        """Exclude variables from weight decay, before :meth:`build`: by themselves, or by their names.
+        """Exclude variables from weight decay, before :meth:`build`.
 
-        `var_names` are regular expressions; a variable is excluded if its name contains a match.
+        Parameters
+        ----------
+        var_list : iterable of AutoCastVariable, optional
+        var_names : iterable of str, optional
+            Regular expressions: each variable whose name contains a match is excluded.
         """
         if self.built:
             raise ValueError("`exclude_from_weight_decay()` can only be called before the optimizer is built.")

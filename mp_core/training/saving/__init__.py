@@ -70,10 +70,17 @@ def deserialize_keras_object(
 ) -> Any:
     """Create the object of a :func:`serialize_keras_object` configuration.
 
-    Plain values are returned unchanged; lists and dictionaries may contain configurations. Classes and functions are
-    built in, registered, or in `custom_objects`, name -> class or function. Code in a configuration is never executed,
-    so `safe_mode` must be True.
+    Parameters
+    ----------
+    config : object
+        Plain values are returned unchanged; lists and dictionaries may contain configurations.
+    custom_objects : dict, optional
+        Name -> class or function that is neither built in nor registered.
+    safe_mode : bool
+        Must be True: code in a configuration is never executed.
 
+    Examples
+    --------
     >>> deserialize_keras_object({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     >>> deserialize_keras_object({"module": "keras.losses", "class_name": "Huber", "config": {"delta": 0.5}}).delta

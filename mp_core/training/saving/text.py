@@ -18,9 +18,16 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
 
     As in Keras, the model is built if the text has input shapes, and compiled if the text has the arguments of
     ``compile``. Code in the text is never executed. NotImplementedError lists the layers that mp_core does not have, or
-    not with these arguments. `custom_objects`, name -> class, has the layers, optimizers, losses and metrics that are
-    neither built in nor registered.
+    not with these arguments.
 
+    Parameters
+    ----------
+    json_string : str
+    custom_objects : mapping of str to type, optional
+        Name -> class of layers, optimizers, losses and metrics that are neither built in nor registered.
+
+    Examples
+    --------
     >>> import mp_core as mp
     >>> model = mp.Sequential([mp.Input((4,)), mp.layers.Dense(2, activation="relu")])
     >>> again = mp.models.model_from_json(model.to_json())

@@ -71,8 +71,15 @@ class _WithState(LossScale):
 
 
 class FixedLossScale(_WithState):
-    """A constant loss scale: a float32 number of at least 1.
+    """A constant loss scale.
 
+    Parameters
+    ----------
+    loss_scale_value : int or float
+        A float32 number of at least 1.
+
+    Examples
+    --------
     >>> loss_scale = FixedLossScale(2)
     >>> loss_scale, loss_scale(), loss_scale.update(np.array([np.inf]))
     (FixedLossScale(2.0), np.float32(2.0), (None, True))
@@ -141,7 +148,10 @@ class DynamicLossScale(_WithState):
 def get(identifier: Any) -> LossScale | None:
     """Return the loss scale of an identifier.
 
-    This is a loss scale (returned unchanged), the value of a fixed one, ``"dynamic"``, a configuration, or None.
+    Parameters
+    ----------
+    identifier : LossScale, int, float, str, dict or None
+        A loss scale (returned unchanged), the value of a fixed one, ``"dynamic"``, a configuration, or None.
     """
     if identifier is None or isinstance(identifier, LossScale):
         return identifier

@@ -16,9 +16,14 @@ __all__ = ["LossScaleOptimizerV1", "wrap_optimizer"]
 class LossScaleOptimizerV1(LossScaleOptimizer):
     """A loss scale optimizer whose scale is one argument.
 
-    `loss_scale` is a FixedLossScale, a DynamicLossScale with the multiplier 2, a number, a configuration or
-    ``"dynamic"``. A dynamic scale starts at its initial value, not at the current one.
+    Parameters
+    ----------
+    optimizer : Optimizer
+    loss_scale : FixedLossScale, DynamicLossScale, int, float, dict or "dynamic"
+        A dynamic scale starts at its initial value, not at the current one, and must have the multiplier 2.
 
+    Examples
+    --------
     >>> from mp_core.loss_scale import SGD
     >>> LossScaleOptimizerV1(SGD(), "dynamic").loss_scale
     np.float32(32768.0)
