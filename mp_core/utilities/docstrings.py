@@ -79,8 +79,13 @@ def _merged(first: str, own: str, last: str, signature: inspect.Signature | None
             names[:] = [name for name in names if name not in taken and (is_open or name in parameters)]
     places = {name: place for place, name in enumerate(parameters)}
     entries = [(names, rest) for table in tables for names, rest in table if names]
-    entries.sort(key=lambda entry: places.get(entry[0][0].strip("*"), len(places)) if places else 0)
-    return "\n".join(f"    {', '.join(names)}{rest}" for names, rest in entries)
+
+    def place(entry: tuple[list[str], str]) -> tuple[bool, int]:
+        name = entry[0][0]
+        return name.startswith("**"), places.get(name, len(places))
+
+    ordered = sorted(entries, key=place) if signature else entries
+    return "\n".join(f"    {', '.join(names)}{rest}" for names, rest in ordered)
 
 
 def documented(*sections: str, last: str = "") -> Callable[[T], T]:
