@@ -140,7 +140,7 @@ def _type_message(dtype: Any) -> bytes:
 def read(data: Any) -> dict[str, Any]:
     """Return the groups of a file as dictionaries, and its arrays as read-only views of its bytes.
 
-    ValueError: the file is damaged, parts of it overlap, or it uses a feature that is not supported.
+    A file that is damaged, overlaps itself or uses a feature that is not supported raises ValueError.
     """
     reader = _Reader(memoryview(data))
     try:

@@ -141,7 +141,7 @@ class Batcher:
     async def __call__(self, model: Served, tokens: Tokens, options: Mapping[str, Any]) -> tuple[Array, float]:
         """Compute the texts of a request; return a row for each text, and the seconds that it waited in the queue.
 
-        RefusedError: the queue has no room for the request. Errors of the model are raised here too.
+        A queue without room for the request raises RefusedError. Errors of the model are raised here too.
         """
         now = time.perf_counter()
         job = _Job(tokens, asyncio.get_running_loop().create_future(), now, now)

@@ -74,7 +74,7 @@ class Served(ABC):
     def pieces(self, texts: Sequence[str], prompt_name: str | None, special: bool, most: int) -> list[list[Piece]]:
         """Return all tokens of texts with the prompt before each, with or without special tokens.
 
-        TooManyTokensError: there are more than `most` tokens.
+        More than `most` tokens raise TooManyTokensError.
         """
         prompted = {} if prompt_name is None else {"prompt_name": prompt_name}
         return self._texts.pieces(texts, special=special, most=most, **prompted)

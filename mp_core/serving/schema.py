@@ -294,9 +294,9 @@ def _values(data: dict[str, Any], fields: Fields, within: str = "") -> dict[str,
 async def read_json(request: Request, limits: Limits) -> Any:
     """Read a body as JSON, with limits of size and time.
 
-    RefusedError: the body is too long, has a Content-Encoding, arrives too slowly, is not JSON, has too many objects,
-    or has an object with a duplicate key. ClientDisconnect: the client closed the connection before the body was
-    complete.
+    It raises RefusedError if the body is too long, has a Content-Encoding, arrives too slowly, is not JSON, has too
+    many objects, or has an object with a duplicate key, and ClientDisconnect if the client closed the connection
+    before.
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("identity", ""):

@@ -89,8 +89,8 @@ class GradientTape:
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None) -> Any:
         """Return d sum(targets * output_gradients) / d sources, in the structure of the sources.
 
-        A gradient is None if the target does not depend on the source. UngradedError: an operation between the two has
-        none. A tape that is not `persistent` returns gradients once.
+        A gradient is None if the target does not depend on the source. An operation without a gradient between the two
+        raises UngradedError. A tape that is not `persistent` returns gradients once.
 
         Parameters
         ----------

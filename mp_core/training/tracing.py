@@ -17,8 +17,8 @@ def graph_between(inputs: Any, outputs: Any) -> Graph:
     """Return the graph of the layer calls that compute symbolic outputs from symbolic inputs.
 
     The order of layers is Keras': by greatest distance from the outputs, then by a depth-first walk from the outputs.
-    An input may be the output of a layer; the model gets an input layer in its place. ValueError: an output depends on
-    an :func:`Input` that is not among the inputs, or an input occurs twice.
+    An input may be the output of a layer; the model gets an input layer in its place. If an output depends on an
+    :func:`Input` that is not among the inputs, or an input occurs twice, it raises ValueError.
     """
     for argument, tree in (("inputs", inputs), ("outputs", outputs)):
         found = list(leaves(tree))

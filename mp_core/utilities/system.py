@@ -126,8 +126,8 @@ def sync_folder(folder: Path) -> None:
 def lock_folder(folder: Path) -> Descriptor:
     """Lock a folder against other processes until the returned descriptor is closed or garbage-collected.
 
-    On Windows a file beside the folder is locked; the file is not removed. BlockingIOError: another process has the
-    lock.
+    On Windows a file beside the folder is locked; the file is not removed. If another process has the lock, raise
+    BlockingIOError.
     """
     beside = folder.with_name(f".{folder.name}.lock")
     windows = sys.platform == "win32"

@@ -56,8 +56,8 @@ def convert(
     Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
     bits with float32 scales (int4: and zero points). All others are copied. Codes of other tools are read if they are
     float8 with scales; other codes raise an error. `target` appears only when everything is on the disk and no tensor
-    has failed. ValueError: a file is corrupt, or a tensor to be quantized has an infinity or NaN;
-    :class:`RequestError`: an argument does not fit the checkpoint.
+    has failed. A corrupt file, and a tensor to be quantized that has an infinity or NaN, raise ValueError; an argument
+    that does not fit the checkpoint raises :class:`RequestError`.
 
     Parameters
     ----------

@@ -175,7 +175,7 @@ class Rules:
     def plan(self, tensors: Sequence[tuple[Tensor, str | None]]) -> list[Planned]:
         """Plan what each tensor is converted to; a tensor comes with the name of its policy in the source file, if any.
 
-        RequestError: a pattern matches no tensor, or codes would be quantized again.
+        A pattern that matches no tensor, and codes that would be quantized again, raise RequestError.
         """
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
             if not any(pattern.matches(tensor.name) for tensor, _ in tensors):

@@ -65,8 +65,8 @@ class GgufTensor(NamedTuple):
 def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
     """Map the tensors of a GGUF file into memory; return them by name in the order of the file, and the metadata.
 
-    Metadata are the numbers, bools and strings that describe the model; for arrays, their lengths. ValueError: the file
-    is no GGUF file or is damaged, or mp_core does not read a type of its numbers.
+    Metadata are the numbers, bools and strings that describe the model; for arrays, their lengths. Another file, a
+    damaged one, and one with a type of numbers that mp_core does not read raise ValueError.
     """
     whole = map_file(path)
     if whole.size < 4:

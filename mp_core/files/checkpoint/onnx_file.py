@@ -65,7 +65,7 @@ def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
     """Map the weights of an ONNX file, and of files beside it that it refers to, into memory.
 
     They are the initializers that are floats, by name. Matrices of products are (outputs, inputs), as in modules of
-    torch. ValueError: the file is no ONNX file, is damaged or quantized, or refers to a file outside of its folder.
+    torch. Another file, and one that is damaged, quantized or refers to a file outside of its folder, raise ValueError.
     """
     try:
         return _tensors(Path(path), memoryview(map_file(path)))

@@ -168,7 +168,7 @@ def module_of(name: str) -> str | None:
 def names_of(graph: Graph) -> dict[str, Named]:
     """Return the names of weights and their values. Constants that are not weights get no name.
 
-    RefusedError: a weight has no name or is quantized, or two weights have the same name.
+    A weight without a name, a quantized one, and two weights with the same name raise RefusedError.
     """
     for node in graph.nodes:
         for name in node.inputs if _QUANTIZED.search(node.kind) else ():

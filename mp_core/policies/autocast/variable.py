@@ -260,7 +260,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         """Replace the value by one of the same shape; return the variable, so that calls can be chained.
 
         With ``copy=False`` an array of the stored dtype is kept without a copy; the caller must not write to it any
-        more. TypeError: a number, such as a fraction, does not fit the integer dtype of the variable.
+        more. A number that does not fit an integer dtype, such as a fraction, raises TypeError.
         """
         array = as_stored(value, self.true_dtype, self.name, copy=copy)
         if array.shape != self.shape:
@@ -451,7 +451,8 @@ def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool = False) -> Array:
     """Return `value`, which may be another variable, in the stored dtype of the variable `name`.
 
-    An array that already has this dtype is copied only if `copy` is true. TypeError: a number does not fit.
+    An array that already has this dtype is copied only if `copy` is true. A number that does not fit an integer dtype
+    raises TypeError.
     """
     if isinstance(value, AutoCastVariable):
         value = value.numpy()

@@ -133,8 +133,8 @@ _KINDS = ("Int8QuantizationConfig", "Int4QuantizationConfig", "Float8Quantizatio
 def mode_and_quantizers(mode: str | None, config: Any) -> tuple[str, dict[str, Any] | None]:
     """Return the mode for the arguments of ``layer.quantize``, and the configuration as Keras serializes it.
 
-    `config` is an object of this module or of Keras, or a mode; it must not contradict `mode`. NotImplementedError:
-    mp_core does not have the class, such as GPTQConfig.
+    `config` is an object of this module or of Keras, or a mode; it must not contradict `mode`. A class of Keras that
+    mp_core does not have, such as GPTQConfig, raises NotImplementedError.
     """
     if isinstance(config, str):
         mode, config = mode or config, None if mode in (None, config) else config

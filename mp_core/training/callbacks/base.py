@@ -74,7 +74,7 @@ class Callback:
         return {name: getattr(self, name) for name in self.state_attributes}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`get_state` returned; tuples have become lists. ValueError: it does not fit."""
+        """Restore a state that :meth:`get_state` returned; tuples have become lists. Others raise ValueError."""
         if state.keys() != set(self.state_attributes):
             raise ValueError(f"`state` must have {', '.join(self.state_attributes)}; received {', '.join(state)}")
         self._check_state(state)

@@ -97,7 +97,7 @@ def smooth_labels(y_true: Array, label_smoothing: float, share: float) -> Array:
 
 
 def one_hot(indices: Array, classes: int) -> Array:
-    """Return one-hot rows of float32: shape of `indices` + (classes,). IndexError: an index is not a class."""
+    """Return one-hot rows of float32: shape of `indices` + (classes,). Other indices raise IndexError."""
     if not is_recorded(indices) and indices.size and not 0 <= indices.min() <= indices.max() < classes:
         wrong = indices[(indices < 0) | (indices >= classes)].flat[0]
         raise IndexError(f"`y_true` must be classes from 0 to {classes - 1}; received {wrong}")

@@ -52,7 +52,7 @@ def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Laye
 
     The result is a :class:`mp_core.Sequential` or :class:`mp_core.Functional` that can be trained. It is not compiled;
     :func:`mp_core.load_model` compiles it too. NotImplementedError lists the layers that mp_core does not have, or not
-    with these arguments; ValueError: the file is damaged.
+    with these arguments. A damaged file raises ValueError.
 
     Parameters
     ----------
