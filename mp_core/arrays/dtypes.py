@@ -93,16 +93,11 @@ def parse(dtype: DTypeLike, argument: str = "dtype", *, any_order: bool = False)
     Parameters
     ----------
     dtype : str, dtype or scalar type
-        For example ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``, ``torch.bfloat16``.
+        One of :data:`ALLOWED`, such as ``"bfloat16"``, ``np.float16``, ``ml_dtypes.float8_e5m2``, ``torch.bfloat16``.
     argument : str
         The name of the caller's argument, for the error.
     any_order : bool
         Whether to return a type in another byte order unchanged instead of raising.
-
-    Raises
-    ------
-    TypeError
-        `dtype` is not a dtype, not one of :data:`ALLOWED`, or not in native byte order.
 
     Examples
     --------
@@ -135,8 +130,6 @@ def name_of(dtype: np.dtype[Any]) -> str:
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` is one of the six floating-point types of :data:`ALLOWED`.
 
-    Examples
-    --------
     >>> is_float(parse("bfloat16")), is_float(parse("int8"))
     (True, False)
     """
@@ -146,8 +139,6 @@ def is_float(dtype: np.dtype[Any]) -> bool:
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Return whether `dtype` is one of the eight integer types of :data:`ALLOWED`.
 
-    Examples
-    --------
     >>> is_integer(parse("int8")), is_integer(parse("bool"))
     (True, False)
     """
@@ -158,15 +149,9 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type in which an operation on `a` and `b` computes (the lattice of Keras and JAX).
 
     Equal types give the same type; float16 and bfloat16 give float32; other floats give the wider one; a float and an
-    integer give the float; two integers give NumPy's ``result_type``.
+    integer give the float; two integers give NumPy's ``result_type``. float8 and another type raise TypeError, because
+    float8 types never promote implicitly.
 
-    Raises
-    ------
-    TypeError
-        One type is float8 and the other differs: float8 types never promote implicitly.
-
-    Examples
-    --------
     >>> result_type(parse("float16"), parse("bfloat16"))
     dtype('float32')
     """
@@ -187,13 +172,6 @@ def result_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 def finfo(dtype: DTypeLike) -> Any:
     """Return the limits of a floating-point type: ``ml_dtypes.finfo``, which supports NumPy's types too.
 
-    Raises
-    ------
-    TypeError
-        `dtype` is not a float type.
-
-    Examples
-    --------
     >>> float(finfo("float8_e4m3fn").max)
     448.0
     """
@@ -206,8 +184,6 @@ def finfo(dtype: DTypeLike) -> Any:
 def floatx() -> str:
     """Return the name of the default float type, ``"float32"`` unless :func:`set_floatx` changed it.
 
-    Examples
-    --------
     >>> floatx()
     'float32'
     """
@@ -220,11 +196,6 @@ def set_floatx(value: str) -> None:
     Parameters
     ----------
     value : {"bfloat16", "float16", "float32", "float64"}
-
-    Raises
-    ------
-    ValueError
-        Any other value (the text is Keras').
 
     Examples
     --------

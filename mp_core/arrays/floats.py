@@ -31,17 +31,7 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
 
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:
-    """Return a mask as a bool array.
-
-    Parameters
-    ----------
-    mask : array-like
-        True or 1 where an element counts, False or 0 elsewhere.
-    argument : str
-        Its name in error messages.
-    kinds : str
-        The dtype kinds that are allowed.
-    """
+    """Return a mask as a bool array: True or 1 where an element counts. `kinds` are the allowed dtype kinds."""
     if is_recorded(mask) and mask.dtype == np.bool_:  # type: ignore[union-attr]
         return mask  # type: ignore[return-value]
     refuse_masked(mask, argument)

@@ -33,20 +33,11 @@ R = TypeVar("R")
 
 
 class Override(NamedTuple):
-    """The state of a variable in a holder; it replaces the variable's own state.
-
-    Attributes
-    ----------
-    value : array or Recorded
-    derived : dict
-        The cache of :meth:`AutoCastVariable.derived` for this value.
-    is_trained : bool
-        Whether gradients with respect to the variable are computed.
-    """
+    """The state of a variable in a holder; it replaces the variable's own state."""
 
     value: Any
-    derived: dict[Any, Any]
-    is_trained: bool
+    derived: dict[Any, Any]  # the cache of :meth:`AutoCastVariable.derived` for this value
+    is_trained: bool  # whether gradients with respect to the variable are computed
 
 
 class Holder(Protocol):
@@ -147,14 +138,7 @@ class _Substitution(_Trial):
 def call_with_value(variable: Any, value: Any, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function that reads `value` in place of a variable's own; return its result. Nothing is assigned.
 
-    Parameters
-    ----------
-    variable : AutoCastVariable
-    value : ndarray
-        Of the variable's shape and stored dtype. If it is recorded, gradients pass through it.
-    function : callable
-    *args, **kwargs
-        The arguments of `function`.
+    The value has the variable's shape and stored dtype. If it is recorded, gradients pass through it.
     """
     substitution = _Substitution(variable, value)
     try:

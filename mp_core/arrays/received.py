@@ -25,20 +25,11 @@ I8, U8, I32 = ALLOWED["int8"], ALLOWED["uint8"], ALLOWED["int32"]
 
 
 def asarray(x: Any, argument: str = "x") -> Array:
-    """Return `x` as an ndarray in native byte order, without a copy where possible.
+    """Return `x` as an ndarray in native byte order, without a copy where possible; errors call it `argument`.
 
-    Parameters
-    ----------
-    x : array-like
-        ndarray, nested sequence, scalar, or an object with ``__dlpack__`` in CPU memory. A bfloat16 or float8 tensor of
-        another framework becomes an array of the ml_dtypes type.
-    argument : str
-        The caller's argument name, for error messages.
-
-    Raises
-    ------
-    TypeError
-        The dtype is not in :data:`mp_core.dtypes.ALLOWED`.
+    It is an ndarray, nested sequence, scalar, or an object with ``__dlpack__`` in CPU memory. A bfloat16 or float8
+    tensor of another framework becomes an array of the ml_dtypes type. All dtypes are in
+    :data:`mp_core.dtypes.ALLOWED`.
     """
     if type(x) is not np.ndarray:
         x = imported(x, argument)

@@ -61,24 +61,12 @@ _SYMBOLS: set[type] = {list, tuple}
 
 
 class Offsets(NamedTuple):
-    """The bounds that an operation sets for an input of sequence offsets. Runs check them, since kernels do not.
+    """The bounds that an operation sets for an input of sequence offsets. Runs check them, since kernels do not."""
 
-    Attributes
-    ----------
-    number : int
-        The number of the input.
-    rows : int
-        The number of rows of all sequences: the last one ends at this row or before.
-    shortest : int
-        The fewest rows that a sequence may have.
-    longest : int or None
-        The most rows that a sequence may have. None: no limit.
-    """
-
-    number: int
-    rows: int
-    shortest: int
-    longest: int | None
+    number: int  # the number of the input
+    rows: int  # the number of rows of all sequences: the last one ends at this row or before
+    shortest: int  # the fewest rows that a sequence may have
+    longest: int | None  # The most rows that a sequence may have. None: no limit.
 
     def check(self, offsets: np.ndarray[Any, Any], rows: int) -> None:
         """Raise ValueError unless `offsets` ascend within `rows` and the sequences have allowed lengths."""
@@ -94,25 +82,14 @@ class Offsets(NamedTuple):
 
 
 class NotedCall(NamedTuple):
-    """A call of an operation, as :mod:`mp_core.ops.gradients` needs it for the backward pass.
+    """A call of an operation, as :mod:`mp_core.ops.gradients` needs it for the backward pass."""
 
-    Attributes
-    ----------
-    function : callable
-        The operation, without its decorators.
-    args, kwargs : tuple, dict
-        The arguments of the call. Variables are replaced by the arrays that were read.
-    result : Any
-        The result: a recorded array, or several.
-    rule : callable or None
-        The gradient rule of this call. None: the rule of the operation.
-    """
-
-    function: Callable[..., Any]
+    function: Callable[..., Any]  # the operation, without its decorators
+    # args, kwargs: the arguments of the call. Variables are replaced by the arrays that were read.
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    result: Any
-    rule: Callable[..., Any] | None = None
+    result: Any  # the result: a recorded array, or several
+    rule: Callable[..., Any] | None = None  # The gradient rule of this call. None: the rule of the operation.
 
 
 Copies = dict[Any, tuple[Any, Any]]
@@ -528,13 +505,7 @@ class SymbolicError(TypeError):
 
 
 def note_call(layer: object, arguments: Any) -> Symbolic | None:
-    """Report a layer call to the recording if an argument is recorded.
-
-    Returns
-    -------
-    Symbolic or None
-        The first argument that is symbolic.
-    """
+    """Report a layer call to the recording if an argument is recorded; return the first symbolic argument, if any."""
     for x in leaves(arguments):
         if type(x) is Recorded:
             x.recording.on_call(layer)

@@ -43,27 +43,15 @@ BIT_EQUAL_FUNCTIONS: dict[Any, tuple[Any, ...]] = {}
 
 
 class Equivalent(NamedTuple):
-    """An operation equivalent to a NumPy function or array method; the last bits may differ.
+    """An operation equivalent to a NumPy function or array method; the last bits may differ."""
 
-    Attributes
-    ----------
-    name : str
-        The name of the function or method, for errors.
-    operation : callable
-        It takes the same arguments.
-    is_ufunc : bool
-        Whether all arguments are operands.
-    takes_bools, takes_all : bool
-        Whether it takes booleans, or every dtype, besides the floats in which steps compute.
-    of_arrays : callable or None
-        Used in place of `operation` if no operand is a variable; needed where NumPy's result has another dtype then.
-    """
-
-    name: str
-    operation: Callable[..., Any]
-    is_ufunc: bool = False
+    name: str  # the name of the function or method, for errors
+    operation: Callable[..., Any]  # takes the same arguments
+    is_ufunc: bool = False  # whether all arguments are operands
+    # takes_bools, takes_all: Whether it takes booleans, or every dtype, besides the floats in which steps compute
     takes_bools: bool = False
     takes_all: bool = False
+    # Used in place of `operation` if no operand is a variable; needed where NumPy's result has another dtype then
     of_arrays: Callable[..., Any] | None = None
 
 
@@ -99,12 +87,7 @@ def _by_value(name: str) -> Any:
 class Recorded:
     """An array of a recording. ``isinstance(x, np.ndarray)`` is true, but NumPy calls without an operation raise.
 
-    Parameters
-    ----------
-    recording : Recording
-        Of :mod:`mp_core.arrays.recorded`.
-    array : ndarray
-        Its memory in the example call; while a plan is recorded, its elements are not computed.
+    `array` is its memory in the example call; while a plan is recorded, its elements are not computed.
     """
 
     __slots__ = ("array", "recording")

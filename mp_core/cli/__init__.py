@@ -49,13 +49,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Parameters
-    ----------
-    argv : sequence of str, optional
-        The arguments without the program's name (default: ``sys.argv[1:]``).
-    """
+    """Run one command and return its exit code; `argv` are the arguments without the program's name."""
     parser = _parser()
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, for as long as the process lives

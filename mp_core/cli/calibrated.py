@@ -33,23 +33,8 @@ _REJECTED: dict[str, Callable[[argparse.Namespace], bool]] = {
 def convert(arguments: argparse.Namespace, policy: str, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Run ``mp-core convert --calibrate`` and return a report like that of :func:`mp_core.checkpoint.convert`.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        The arguments of the command; `calibrate` and `held_out` are names of text files.
-    policy : str
-        The policy of all layers that no pattern matches.
-    pairs : sequence of (str, str)
-        (pattern for names of tensors, policy of the layers whose weights match).
-
-    Raises
-    ------
-    argparse.ArgumentError
-        An option does not work with --calibrate.
-    RequestError
-        A pattern matches no layer, source or target is invalid, or the source is quantized already.
-    OSError, ValueError
-        From :meth:`TextEncoder.from_folder` and :func:`mp_core.calibrate`.
+    `policy` is that of all layers that no pattern matches; `pairs` are (pattern for names of tensors, policy of the
+    layers whose weights match). The arguments `calibrate` and `held_out` of the command are names of text files.
     """
     for option, is_given in _REJECTED.items():
         if is_given(arguments):

@@ -87,29 +87,10 @@ def run(
 
     Each policy runs in a process of its own, to measure its peak memory. The processes take turns, so that noise of
     the machine affects all of them equally, and the best round counts. For a policy with fixed scales of the inputs,
-    the model is first calibrated on other texts and saved.
+    the model is first calibrated on other texts and saved. ``float32`` is the reference and always runs.
 
-    Parameters
-    ----------
-    policies : sequence of str
-        Names of policies. ``float32`` is the reference and always runs.
-    threads : int, optional
-        The number of threads of each process.
-    show_progress : bool
-        Whether to show progress on stderr: a bar in a terminal, otherwise a line every few seconds.
-
-    Returns
-    -------
-    dict
-        Plain values: ``version``, ``isa``, ``threads``, ``documents``, ``results`` (a dict per policy) and ``failed``
-        (a line for each quality value out of bounds).
-
-    Raises
-    ------
-    ImportError
-        The package of the model or of the texts is missing.
-    ValueError
-        The weights of the model are not the published ones.
+    Return plain values: ``version``, ``isa``, ``threads`` (of each process), ``documents``, ``results`` (a dict per
+    policy) and ``failed`` (a line for each quality value out of bounds).
     """
     folder = model_folder()
     documents, ratings = documents_and_ratings()

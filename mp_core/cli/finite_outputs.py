@@ -25,15 +25,7 @@ _RUN: dict[type, Callable[[Any, list[str]], object]] = {
 def failures(arguments: argparse.Namespace) -> list[str]:
     """Return an empty list if all outputs of the model in OUT are finite, else one sentence with the reason.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-        The arguments of ``mp-core convert``; `verify` is a list of text files.
-
-    Raises
-    ------
-    OSError, ValueError
-        A file is missing or damaged, or mp_core cannot run the model.
+    The argument `verify` of ``mp-core convert`` is a list of text files.
     """
     kind = class_of(Path(arguments.output))
     model = kind.from_folder(arguments.output)

@@ -27,17 +27,8 @@ def new_command(
 ) -> "Parser":
     """Add a command to the program and return its parser.
 
-    Parameters
-    ----------
-    commands : argparse action
-        What ``add_subparsers`` returned.
-    name : str
-    run : callable
-        Does the work and returns the exit code.
-    summary : str
-        What the command does, in a few words.
-    examples : sequence of str
-        Command lines for its help, without ``mp-core``.
+    `commands` is what ``add_subparsers`` returned; `run` does the work and returns the exit code; `summary` says in a
+    few words what the command does; `examples` are command lines for its help, without ``mp-core``.
     """
     shown = "\n".join(["examples:", *(f"  $ mp-core {line}" for line in examples)])
     description = textwrap.fill(f"{summary[0].upper()}{summary[1:]}.", _width() - 2)
@@ -132,13 +123,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{error_text(self.prog, message)}\nHelp: {self.prog} --help\n")
 
     def print_help(self, file: Any = None) -> None:
-        """Print the help, in colour if standard output is a terminal.
-
-        Raises
-        ------
-        BrokenPipeError
-            The process started with standard output closed.
-        """
+        """Print the help, in colour if standard output is a terminal."""
         stream = sys.stdout if file is None else file
         if stream is None:
             raise BrokenPipeError

@@ -13,25 +13,14 @@ __all__ = ["KINDS", "Kind", "kind_of"]
 
 
 class Kind(NamedTuple):
-    """A kind of vectors.
+    """A kind of vectors."""
 
-    Attributes
-    ----------
-    encode : callable
-        ``encode(model, texts, options, on_cut, on_batch)`` -> vectors. It calls `on_cut` with the positions of texts
-        that were cut off, if any, and `on_batch` with the number of texts that are done.
-    entries : callable
-        Returns the members of the JSON object of a text, without braces.
-    formats : tuple of str
-        The file formats that can store such vectors.
-    options : tuple of str
-        Options that only this kind has.
-    """
-
+    # ``encode(model, texts, options, on_cut, on_batch)`` -> vectors. It calls `on_cut` with the positions of
+    # texts that were cut off, if any, and `on_batch` with the number of texts that are done.
     encode: Callable[[Any, list[str], argparse.Namespace, Callable[[list[int]], None], Callable[[int], object]], Any]
-    entries: Callable[[Any], str]
-    formats: tuple[str, ...]
-    options: tuple[str, ...] = ()
+    entries: Callable[[Any], str]  # returns the members of the JSON object of a text, without braces
+    formats: tuple[str, ...]  # the file formats that can store such vectors
+    options: tuple[str, ...] = ()  # options that only this kind has
 
 
 def _dense(model: TextEncoder, texts: list[str], options: argparse.Namespace, cut: Any, done: Any) -> Any:
@@ -86,13 +75,7 @@ KINDS = {
 
 
 def kind_of(encoder: TextModel, options: argparse.Namespace, chosen: str) -> Kind:
-    """Return the kind of vectors that the options choose; `chosen` is the file format.
-
-    Raises
-    ------
-    argparse.ArgumentError
-        The model, the format or another option does not fit; the message names the option.
-    """
+    """Return the kind of vectors that the options choose; `chosen` is the file format."""
     known = encoder.vector_kinds
     options.kind = options.kind or known[0]
     if options.kind not in known:

@@ -73,15 +73,9 @@ class Arguments(Protocol):
 
 
 def add(command: Arguments, *names: str, **changes: Any) -> None:
-    """Add options of the table to a command.
+    """Add options of the table, by their `names`, to a command or a group of its arguments.
 
-    Parameters
-    ----------
-    command : argparse.ArgumentParser, or a group of its arguments
-    *names : str
-        Keys of the table.
-    **changes
-        Settings that differ from the table for all of these options.
+    `changes` are settings that differ from the table for all of these options.
     """
     for name in names:
         flags, settings = _TABLE[name]
@@ -102,11 +96,7 @@ def check_model(arguments: argparse.Namespace) -> None:
 def check_outputs(arguments: argparse.Namespace, *others: str) -> None:
     """Raise before the work starts if --json or --plot cannot be written or would overwrite another file.
 
-    Parameters
-    ----------
-    arguments : argparse.Namespace
-    *others : str
-        The other files and folders that the command reads or writes.
+    `others` are the other files and folders that the command reads or writes.
     """
     for name in ("json", "plot"):
         file = getattr(arguments, name, None)

@@ -79,15 +79,7 @@ def _read(read: Callable[[str], T], word: str) -> T:
 
 
 def policy_map(path: str) -> DTypePolicyMap:
-    """Read a map of policies that ``mp-core choose`` wrote with ``--output`` or ``--json``.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        The file is not a map of policies.
-    """
+    """Read a map of policies that ``mp-core choose`` wrote with ``--output`` or ``--json``."""
     content: dict[str, Any] = load_json(read_file(path), f"{path} is not a map of policies")
     try:
         found = dtype_policies.deserialize(content.get("map", content))
@@ -99,13 +91,7 @@ def policy_map(path: str) -> DTypePolicyMap:
 
 
 def stored_map(path: str, folder: str) -> tuple[str, list[tuple[str, str]]]:
-    """Read a map of policies by layer; return the default policy and (pattern for names of tensors, policy) pairs.
-
-    Raises
-    ------
-    OSError, ValueError
-        From :func:`policy_map`; or the folder has no encoder, or the encoder lacks a layer of the map.
-    """
+    """Read a map of policies by layer; return the default policy and (pattern for names of tensors, policy) pairs."""
     policies = policy_map(path)
     tensors = TextEncoder.from_folder(folder).tensor_names
     for key in policies:

@@ -100,12 +100,7 @@ def sizes(report: _Row, *, every: bool) -> str:
 def losses(report: _Row, *, every: bool) -> str:
     """Return a table of the errors of tensors that changed, then a table of the worst.
 
-    Parameters
-    ----------
-    report : mapping
-        The report of a conversion or comparison.
-    every : bool
-        Whether to list each tensor. Otherwise similar tensors share a row, and exact tensors are only counted.
+    `every` lists each tensor. Otherwise similar tensors share a row, and exact tensors are only counted.
     """
     rows = report["tensors"]
     lossy = [row for row in rows if row["sqnr"] != inf]

@@ -15,51 +15,22 @@ __all__ = ["Subject", "subject_of"]
 
 
 class Subject(NamedTuple):
-    """A kind of model.
+    """A kind of model."""
 
-    Attributes
-    ----------
-    opens : type
-        The class whose ``from_folder`` opens such a model.
-    losses : tuple of str
-        The names of the losses that train it.
-    loss : callable
-        Returns the name of the default loss for some examples.
-    learning_rate : float
-        The default learning rate.
-    measured : callable
-        Returns the quality of a model on examples.
-    inputs : callable
-        Returns the distinct inputs of examples.
-    outputs : callable
-        Returns the outputs of a model for inputs, before any activation.
-    compared : callable
-        ``compared(outputs, expected)`` -> the deciding measure, then the mean.
-    nearness : callable
-        Turns what `compared` returns into one number; larger is closer.
-    measure : str
-        The name of the deciding measure.
-    """
-
-    opens: Any
-    losses: tuple[str, ...]
-    loss: Callable[[Examples], str]
-    learning_rate: float
-    measured: Callable[[Any, Examples], dict[str, float]]
-    inputs: Callable[[Examples], list[Any]]
-    outputs: Callable[[Any, list[Any]], Array]
+    opens: Any  # the class whose ``from_folder`` opens such a model
+    losses: tuple[str, ...]  # the names of the losses that train it
+    loss: Callable[[Examples], str]  # returns the name of the default loss for some examples
+    learning_rate: float  # the default learning rate
+    measured: Callable[[Any, Examples], dict[str, float]]  # returns the quality of a model on examples
+    inputs: Callable[[Examples], list[Any]]  # returns the distinct inputs of examples
+    outputs: Callable[[Any, list[Any]], Array]  # returns the outputs of a model for inputs, before any activation
+    # ``compared(outputs, expected)`` -> the deciding measure, then the mean
     compared: Callable[[Array, Array], dict[str, float]]
-    nearness: Callable[[dict[str, float]], float]
-    measure: str
+    nearness: Callable[[dict[str, float]], float]  # turns what `compared` returns into one number; larger is closer
+    measure: str  # the name of the deciding measure
 
     def chosen_loss(self, name: str | None, examples: Examples) -> str:
-        """Return the loss of --loss, or the default loss.
-
-        Raises
-        ------
-        argparse.ArgumentError
-            The loss does not fit this kind of model.
-        """
+        """Return the loss of --loss, which must fit this kind of model, or the default loss."""
         if name is not None and name not in self.losses:
             known = f"the losses of a {self.opens.__name__} are {', '.join(self.losses)}"
             raise argparse.ArgumentError(None, f"argument --loss: {known}; received '{name}'")

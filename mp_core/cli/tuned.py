@@ -214,7 +214,6 @@ class _Steps(Callback):
         self._state = [0.0, 0]  # sum and count of the epoch's mean loss
 
     def get_state(self) -> dict[str, Any]:
-        """Return the losses of all steps, and the sum and count of the epoch's mean."""
         return {"losses": self.losses, "mean": self._state}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -223,11 +222,9 @@ class _Steps(Callback):
         self.losses, self._state = state["losses"], state["mean"]
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Start the clock."""
         self._begin = self._last_print = time.perf_counter()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Record the epoch, and the sum and count of its mean."""
         self._epoch, self._state = epoch, self.model.metrics[0].state
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -32,11 +32,7 @@ class Archive(NamedTuple):
 def read(file: BinaryIO) -> Archive:
     """Return the contents of an archive. Nothing in it is executed, and nothing is written to disk.
 
-    Raises
-    ------
-    ValueError
-        A part is missing or nested too deeply. Damaged files raise errors of :mod:`zipfile`, :mod:`zlib` and
-        :mod:`json`.
+    Damaged files raise ValueError, or errors of :mod:`zipfile`, :mod:`zlib` and :mod:`json`.
     """
     archive = zipfile.ZipFile(file)
     config = _json(archive, CONFIG)

@@ -85,13 +85,7 @@ VALUES: dict[str, Callable[..., Any]] = {
 
 
 def value_of(entry: dict[str, Any]) -> Any:
-    """Return the value of an entry whose class is one of :data:`VALUES`.
-
-    Raises
-    ------
-    ValueError
-        Its ``config`` is invalid.
-    """
+    """Return the value of an entry whose class is one of :data:`VALUES`."""
     own = entry.get("config") or {}
     try:
         return VALUES[entry["class_name"]](**own)

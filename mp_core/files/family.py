@@ -32,8 +32,6 @@ _SHOWN = {
 class Family:
     """A family of named classes and functions, such as losses; :meth:`functions` makes its module-level functions.
 
-    Examples
-    --------
     >>> from mp_core import regularizers
     >>> config = regularizers.serialize(regularizers.L2(0.5))
     >>> config["class_name"], config["config"]
@@ -48,13 +46,7 @@ class Family:
     named: Mapping[str, Any] = field(default_factory=dict)  # name -> plain function
 
     def serialize(self, x: Any) -> Any:
-        """Return class name and configuration of {a} {word} in Keras' format; for a function, return its name.
-
-        Raises
-        ------
-        TypeError
-            It is neither {a} {word} nor a function.
-        """
+        """Return class name and configuration of {a} {word} in Keras' format; for a function, return its name."""
         if isinstance(x, self.kind):
             return serialize_keras_object(x)
         if not callable(x) or not hasattr(x, "__name__"):
@@ -62,13 +54,7 @@ class Family:
         return get_registered_name(x)
 
     def deserialize(self, config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """Return the {word} of a :func:`serialize` dictionary, or of a name.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The name is unknown, or the class does not take these arguments.
-        """
+        """Return the {word} of a :func:`serialize` dictionary, or of a name."""
         config = named_function(config)
         if callable(config):
             return config
@@ -81,15 +67,7 @@ class Family:
         return found.from_config(own)
 
     def get(self, identifier: Any) -> Any:
-        """Return the {word} of a name, a dictionary or a class; return {a} {word}, a function or None unchanged.
-
-        Raises
-        ------
-        TypeError
-            The class needs arguments.
-        ValueError
-            `identifier` is unknown or of another type.
-        """
+        """Return the {word} of a name, a dictionary or a class; return {a} {word}, a function or None unchanged."""
         found = self.deserialize(identifier) if isinstance(identifier, str | dict) else identifier
         if isinstance(found, type) and issubclass(found, self.kind):
             return found()

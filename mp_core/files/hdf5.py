@@ -56,15 +56,7 @@ def storable(x: Any) -> Array:
 def chunks(tree: Tree) -> list[Any]:
     """Return the parts of a file in order: bytes, and the memory of the arrays.
 
-    Parameters
-    ----------
-    tree : mapping of str
-        Names without "/" -> C-contiguous arrays of integers or floats, or groups.
-
-    Raises
-    ------
-    TypeError
-        An array has another type.
+    `tree` maps names without "/" to C-contiguous arrays of integers or floats, or to groups.
     """
     writer = _Writer()
     root = writer.group(tree)
@@ -148,14 +140,7 @@ def _type_message(dtype: Any) -> bytes:
 def read(data: Any) -> dict[str, Any]:
     """Return the groups of a file as dictionaries, and its arrays as read-only views of its bytes.
 
-    Parameters
-    ----------
-    data : bytes-like
-
-    Raises
-    ------
-    ValueError
-        The file is damaged, parts of it overlap, or it uses a feature that is not supported.
+    A file that is damaged, overlaps itself or uses a feature that is not supported raises ValueError.
     """
     reader = _Reader(memoryview(data))
     try:

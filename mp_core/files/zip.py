@@ -21,13 +21,9 @@ def entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def member(archive: zipfile.ZipFile, name: str, largest: int | None = None) -> bytes:
-    """Return the bytes of an entry.
+    """Return the bytes of an entry of at most `largest` bytes, expanded at most :data:`EXPANSION` times.
 
-    Raises
-    ------
-    ValueError
-        The entry is missing, or a name occurs twice; the entry has more than `largest` bytes, or expands more than
-        :data:`EXPANSION` times; or its compression is neither stored nor Deflate, the only ones read in pieces.
+    It must be stored or compressed by Deflate, the only methods that are read in pieces.
     """
     found = entries(archive)
     if name not in found:

@@ -38,8 +38,6 @@ def register() -> None:
     Then ``threadpool_limits`` limits mp_core in the calling thread or task, like :func:`mp_core.config.num_threads`,
     and ``threadpool_info`` lists it as ``"mp_core"``.
 
-    Examples
-    --------
     >>> from threadpoolctl import threadpool_limits
     >>> register()
     >>> with threadpool_limits(1):

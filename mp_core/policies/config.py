@@ -56,8 +56,6 @@ if not TYPE_CHECKING:  # so that type checkers report unknown names
 def epsilon() -> float:
     """Return 1e-7, the small number that Keras' examples add in logarithms and quotients.
 
-    Examples
-    --------
     >>> epsilon()
     1e-07
     """
@@ -71,13 +69,8 @@ def show_config(*, as_dict: Literal[False] = ...) -> None: ...
 def show_config(*, as_dict: bool = False) -> dict[str, Any] | None:
     """Print the settings that affect speed: versions, CPU features, kernels, order of sums, threads, and reasons.
 
-    Parameters
-    ----------
-    as_dict : bool
-        Whether to return a dict of plain values instead of printing.
+    With `as_dict`, return a dict of plain values instead.
 
-    Examples
-    --------
     >>> sorted(show_config(as_dict=True))[:3]
     ['available_isas', 'commit', 'cpu_features']
     """

@@ -68,19 +68,7 @@ class Batcher:
 
     There is no waiting time to fill a batch: the next batch collects requests while the current one is computed.
     Requests take turns: one with more texts than fit into a batch goes to the end of its line with the rest, so it
-    delays others by at most one batch.
-
-    Parameters
-    ----------
-    limits : Limits
-        Its `batch_tokens` and `queue_tokens`.
-    metrics : Metrics
-        The metrics of batches.
-
-    Attributes
-    ----------
-    waiting : int
-        The number of tokens in the queue.
+    delays others by at most one batch. `waiting` is the number of tokens in the queue.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
@@ -153,12 +141,7 @@ class Batcher:
     async def __call__(self, model: Served, tokens: Tokens, options: Mapping[str, Any]) -> tuple[Array, float]:
         """Compute the texts of a request; return a row for each text, and the seconds that it waited in the queue.
 
-        Raises
-        ------
-        RefusedError
-            The queue has no room for the request.
-        Exception
-            An error of the model.
+        A queue without room for the request raises RefusedError. Errors of the model are raised here too.
         """
         now = time.perf_counter()
         job = _Job(tokens, asyncio.get_running_loop().create_future(), now, now)

@@ -27,13 +27,7 @@ class _Transport:
     """A transport that delivers written data before it closes, in bounded time.
 
     Closing a socket with unread data resets the connection, and the client loses its answer. So if a client may still
-    be sending, its data is read and dropped for some seconds (RFC 9112, section 9.6).
-
-    Parameters
-    ----------
-    transport : asyncio.Transport
-    conn : h11.Connection
-        The state of the connection: whether the client may still be sending.
+    be sending (the state of `conn` says so), its data is read and dropped for some seconds (RFC 9112, section 9.6).
     """
 
     def __init__(self, transport: asyncio.Transport, conn: h11.Connection) -> None:
@@ -83,14 +77,7 @@ class _Reader(h11.Connection):
 
 
 class Connection(HalfClosedProtocol):
-    """A connection of uvicorn with additional limits.
-
-    Attributes
-    ----------
-    waits : tuple of bool and float
-        Whether a request has begun, and the loop time since which the server waits for the client: for a head or the
-        end of a body. Infinite while a request is answered.
-    """
+    """A connection of uvicorn with additional limits."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Set up the limits, and start to wait for a head."""
@@ -104,7 +91,6 @@ class Connection(HalfClosedProtocol):
         self._watch = self.loop.call_later(HEAD_SECONDS, self._check_idle)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Cancel the timers."""
         for timer in (self._watch, self._stall, self._closing.ending, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
@@ -151,13 +137,15 @@ class Connection(HalfClosedProtocol):
             self.cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """Start to wait for the next request."""
         self._since = self.loop.time()
         super().on_response_complete()
 
     @property
     def waits(self) -> tuple[bool, float]:
-        """Whether a request has begun, and since when the server waits for the client."""
+        """Whether a request has begun, and the loop time since which the server waits for the client.
+
+        It waits for a head or the end of a body. The time is infinite while a request is answered.
+        """
         answered = self._closing.ending is not None
         begun = not answered and self.conn.their_state is h11.SEND_BODY
         lacks = answered or begun or self.conn.their_state is h11.IDLE

@@ -18,13 +18,6 @@ _SECONDS = 7200  # to cache the answer to a preflight; Chromium's maximum
 class Origins:
     """The allowed origins. Cookies are never allowed: a page sends its key in ``Authorization``.
 
-    Attributes
-    ----------
-    allowed : tuple of str
-        Origins such as ``"https://example.org"``; ``"*"`` alone for all origins; or empty.
-
-    Examples
-    --------
     >>> Origins(("https://a",)).headers("https://a")[:2]
     [(b'vary', b'Origin'), (b'access-control-allow-origin', b'https://a')]
     >>> Origins(("https://a",)).headers("https://b")
@@ -33,7 +26,7 @@ class Origins:
     []
     """
 
-    allowed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()  # origins such as ``"https://example.org"``; ``"*"`` alone for all origins; or empty
 
     def headers(self, origin: str | None) -> list[tuple[bytes, bytes]]:
         """Return the headers that are added to an answer; `origin` is None if the request has none."""
@@ -47,13 +40,7 @@ class Origins:
         return [(name.encode(), value.encode()) for name, value in found.items()]
 
     def preflight(self, method: str, headers: Headers) -> Response | None:
-        """Return the answer to a preflight request of a browser; None for any other request.
-
-        Raises
-        ------
-        RefusedError
-            The origin is not allowed.
-        """
+        """Return the answer to a preflight request of an allowed origin; None for any other request."""
         if not (self.allowed and method == "OPTIONS" and "access-control-request-method" in headers):
             return None
         origin = headers.get("origin")

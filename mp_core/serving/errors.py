@@ -38,18 +38,9 @@ _OPENAI = {422: 400}  # OpenAI answers wrong values with 400
 
 
 class RefusedError(Exception):
-    """A request is refused.
+    """A request is refused; `kind` is a key of :data:`_KINDS`.
 
-    Parameters
-    ----------
-    kind : str
-        A key of :data:`_KINDS`.
-    message : str
-        What was received, and what is allowed.
-    param : str, optional
-        The wrong field of the body.
-    headers : mapping of str to str, optional
-        Headers of the response.
+    The message says what was received, and what is allowed. `param` is the wrong field of the body.
     """
 
     def __init__(
@@ -62,8 +53,6 @@ class RefusedError(Exception):
 def error_response(path: str, error: RefusedError) -> Response:
     """Return the response for an error, in the form that clients of this path expect.
 
-    Examples
-    --------
     >>> error_response("/embed", RefusedError("busy", "full", headers={"Retry-After": "2"})).body
     b'{"error": "full", "error_type": "Overloaded"}'
     >>> response = error_response("/v1/embeddings", RefusedError("invalid", '"input" is missing', "input"))

@@ -9,13 +9,7 @@ __all__ = ["Flight", "Share"]
 
 
 class Share:
-    """The bytes of one request and its answer.
-
-    Parameters
-    ----------
-    flight : Flight
-        The total of all requests.
-    """
+    """The bytes of one request and its answer, a part of the `flight` of all requests."""
 
     def __init__(self, flight: "Flight") -> None:
         self.bytes = 0
@@ -40,20 +34,8 @@ class Share:
 
 
 class Flight:
-    """The bytes of all requests in flight.
+    """The bytes of all requests in flight, `most` at the same time.
 
-    Parameters
-    ----------
-    most : int
-        The limit.
-
-    Attributes
-    ----------
-    bytes : int
-        The current total.
-
-    Examples
-    --------
     >>> flight = Flight(100)
     >>> with flight.share() as share:
     ...     share.add(60)

@@ -48,19 +48,10 @@ def create_app(
     log: Log | None = None,
     origins: Origins | None = None,
 ) -> "Front":
-    """Return the ASGI application.
+    """Return the ASGI application for models with different names.
 
-    Parameters
-    ----------
-    models : sequence of Served
-        At least one model; names must differ.
-    limits : Limits, optional
-    keys : collection of str
-        The API keys. A request needs one of them, as ``Authorization: Bearer KEY``. Default: no key is needed.
-    log : Log, optional
-        Default: a plain log.
-    origins : Origins, optional
-        The web pages that may send requests. Default: no pages of other origins.
+    `keys` are the API keys: a request needs one of them, as ``Authorization: Bearer KEY``; default: no key is needed.
+    `origins` are the web pages that may send requests; default: no pages of other origins.
     """
     service = Service(models, limits or Limits())
 

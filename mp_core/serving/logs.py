@@ -13,19 +13,10 @@ __all__ = ["Log"]
 
 
 class Log:
-    """Writes lines with time, level, message and fields to a stream.
+    """Writes lines with time, level, message and fields to a stream, by default standard error: "plain" or "json".
 
-    Parameters
-    ----------
-    form : str
-        ``"plain"`` or ``"json"``.
-    quiet : bool
-        Whether to leave out requests that did not fail with a server error.
-    stream : file, optional
-        Default: standard error.
+    `quiet` leaves out requests that did not fail with a server error.
 
-    Examples
-    --------
     >>> import sys
     >>> log = Log("json", stream=sys.stdout)
     >>> log.write("info", "POST /embed", status=200, model=None)  # doctest: +ELLIPSIS

@@ -13,15 +13,7 @@ _SIZES = tuple(4.0**power for power in range(8))  # 1 to 16384
 
 
 class Counter:
-    """A number that only grows, for each combination of label values.
-
-    Parameters
-    ----------
-    name, help : str
-        The name, and its description.
-    labels : str
-        The names of its labels.
-    """
+    """A number that only grows, for each combination of values of its labels."""
 
     kind = "counter"
 
@@ -40,15 +32,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that a function returns at each scrape.
-
-    Parameters
-    ----------
-    name, help : str
-        The name, and its description.
-    read : callable
-        Returns the number.
-    """
+    """A number that the function `read` returns at each scrape."""
 
     kind = "gauge"
 
@@ -61,17 +45,7 @@ class Gauge:
 
 
 class Histogram:
-    """The number of values up to each bound, for each combination of label values.
-
-    Parameters
-    ----------
-    name, help : str
-        The name, and its description.
-    bounds : sequence of float
-        The bounds, ascending; infinity is added.
-    labels : str
-        The names of its labels.
-    """
+    """The number of values up to each of the ascending bounds and infinity, for each combination of label values."""
 
     kind = "histogram"
 
@@ -101,13 +75,7 @@ Metric = Counter | Gauge | Histogram
 
 
 class Metrics:
-    """The metrics of a server.
-
-    Parameters
-    ----------
-    gauges : Gauge
-        Further metrics.
-    """
+    """The metrics of a server; `gauges` are further ones."""
 
     def __init__(self, *gauges: Gauge) -> None:
         by_model = "model"
@@ -135,8 +103,6 @@ class Metrics:
 def text(metrics: Sequence[Metric]) -> str:
     r"""Return metrics in the text format of Prometheus.
 
-    Examples
-    --------
     >>> requests = Counter("requests_total", "Requests.", "route")
     >>> requests.add(2, '/"embed"')
     >>> print(text([requests]), end="")

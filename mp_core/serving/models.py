@@ -27,22 +27,12 @@ KINDS = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
 
 
 class Served(ABC):
-    """A model under a name.
-
-    Parameters
-    ----------
-    name : str
-        The name that clients use.
-    model : TextModel
-    created : int
-        The modification time of its folder, in seconds of Unix time.
+    """A model under the name that clients use; `created` is the modification time of its folder in Unix time.
 
     Attributes
     ----------
     kind : str
         The main kind, one of `KINDS`.
-    kinds : tuple of str
-        All kinds that the model supports: one, or the first three for BGE-M3.
     tasks : collection of str
         The names of prompts that are also tasks: they decide how texts are computed.
     policy : str
@@ -70,7 +60,7 @@ class Served(ABC):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All kinds that the model supports."""
+        """All kinds that the model supports: one, or the first three for BGE-M3."""
         return (self.kind,)
 
     @abstractmethod
@@ -84,10 +74,7 @@ class Served(ABC):
     def pieces(self, texts: Sequence[str], prompt_name: str | None, special: bool, most: int) -> list[list[Piece]]:
         """Return all tokens of texts with the prompt before each, with or without special tokens.
 
-        Raises
-        ------
-        TooManyTokensError
-            There are more than `most` tokens.
+        More than `most` tokens raise TooManyTokensError.
         """
         prompted = {} if prompt_name is None else {"prompt_name": prompt_name}
         return self._texts.pieces(texts, special=special, most=most, **prompted)
@@ -117,15 +104,9 @@ class Served(ABC):
 
 
 class _Prompted(Served):
-    """An encoder of any kind, with prompts.
+    """An encoder of any kind, with prompts."""
 
-    Attributes
-    ----------
-    dim : int
-        The length of an embedding or a token vector.
-    """
-
-    dim: int
+    dim: int  # the length of an embedding or a token vector
     _model: PromptedModel
 
     def __init__(self, name: str, model: PromptedModel, created: int = 0) -> None:
@@ -133,7 +114,6 @@ class _Prompted(Served):
         self._model, self.dim, self.prompts, self.tasks = model, model.dim, list(model.prompts), model.tasks
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the model for clients."""
         return super().describe() | {"dimensions": self.dim, "prompts": self.prompts}
 
 
@@ -149,23 +129,19 @@ class Encoder(_Prompted):
         self._routes = model.with_each_task()
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts with the prompt before each."""
         return self._of_task(prompt_name).tokenize(inputs, prompt_name=prompt_name, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return an embedding for each text."""
         given = {name: value for name, value in options.items() if name != "task"}
         return self._of_task(options.get("task")).encode_tokens(tokens, **given)
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the count of all numbers of the embeddings."""
         return len(tokens) * (options.get("truncate_dim") or self.dim)
 
     def _of_task(self, task: str | None) -> TextEncoder:
         return self._model if task is None else self._routes.get(task, self._model)
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the type ``embedding`` and the pooling."""
         return {"embedding": {"pooling": "+".join(self._model.poolings)}}
 
 
@@ -177,12 +153,10 @@ class Sparse(_Prompted):
     _model: SparseEncoder
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts with the prompt before each."""
         task = prompt_name if prompt_name in self.tasks else None
         return self._model.tokenize(inputs, prompt_name=prompt_name, task=task, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return (indices, values) of each text."""
         return _objects(self._model.encode_sparse_tokens(tokens, task=options.get("task")))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
@@ -190,7 +164,6 @@ class Sparse(_Prompted):
         return 2 * sum(map(len, tokens.rows))
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the type ``embedding`` and the pooling."""
         return {"embedding": {"pooling": "splade"}}
 
 
@@ -206,20 +179,16 @@ class Multi(_Prompted):
         self.tasks = TASKS
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts with the prompt before each."""
         task = prompt_name if prompt_name in self.tasks else "document"
         return self._model.tokenize(inputs, prompt_name=prompt_name, task=str(task), from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the token vectors of each text."""
         return _objects(self._model.encode_multi_tokens(tokens, task=options.get("task", "document")))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the count of all numbers of the token vectors."""
         return sum(map(len, tokens.rows)) * self.dim
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the type ``embedding`` without a pooling."""
         return {"embedding": {"pooling": "none"}}
 
 
@@ -230,11 +199,9 @@ class AllVectors(Encoder):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """All kinds that the model supports."""
         return self.kind, Sparse.kind, Multi.kind
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return the vectors of the kind in the option ``kind``; by default dense embeddings."""
         kind = options.get("kind")
         if kind is None:
             return super().compute(tokens, options)
@@ -242,7 +209,6 @@ class AllVectors(Encoder):
         return _objects(encode(tokens))
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Estimate the count of numbers for the requested kind."""
         kind = options.get("kind")
         if kind is None:
             return super().numbers(tokens, options)
@@ -258,16 +224,10 @@ def _objects(items: SparseVectors | list[Array]) -> Array:
 
 
 class Scorer(Served):
-    """A reranker or a classifier.
+    """A reranker or a classifier; `labels` are the names of the scores in ``config.json``.
 
-    Attributes
-    ----------
-    labels : list of str
-        The names of the scores in ``config.json``.
-    default : callable
-        The activation of the folder.
-    probabilities : callable
-        The activation from scores to probabilities; the identity for a regression.
+    `default` is the activation of the folder; `probabilities` is the one from scores to probabilities, the identity for
+    a regression.
     """
 
     def __init__(self, name: str, model: Reranker, created: int = 0) -> None:
@@ -280,24 +240,19 @@ class Scorer(Served):
         self.probabilities = activations.get(activation)
 
     def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts or pairs; there are no prompts."""
         return self._model.tokenize(inputs, from_start=from_start)
 
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
-        """Return a score or a row of scores for each text or pair."""
         return self._model.predict_tokens(tokens, **options)
 
     def numbers(self, tokens: Tokens, options: Mapping[str, Any]) -> int:
-        """Return the count of all scores."""
         return len(tokens) * len(self.labels)
 
     def as_tei(self) -> dict[str, Any]:
-        """Return the names of the scores."""
         names = {str(index): label for index, label in enumerate(self.labels)}
         return {self.kind: {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}}
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the model for clients."""
         return super().describe() | {"labels": self.labels}
 
 
@@ -306,21 +261,11 @@ def open_models(
     policy: str | DTypePolicy | None = None,
     adapters: Mapping[str, str | Path] = MappingProxyType({}),
 ) -> list[Served]:
-    """Open folders of models, and run each model once, which packs its weights.
+    """Open folders of models, by name, and run each model once, which packs its weights.
 
-    Parameters
-    ----------
-    folders : mapping of str to path
-        Name -> folder of an encoder of any kind, a cross-encoder or a classifier.
-    policy : str or DTypePolicy, optional
-        The policy of all models. Default: the one under which each is stored.
-    adapters : mapping of str to path
-        Name -> folder of an adapter. Each is served as another model, which shares the weights of the first model.
-
-    Raises
-    ------
-    OSError, ValueError, ImportError
-        As :meth:`mp_core.models.TextEncoder.from_folder` and :meth:`mp_core.models.TextEncoder.with_adapter`.
+    A folder has an encoder of any kind, a cross-encoder or a classifier. The default policy is the one under which each
+    is stored. `adapters` maps names to folders: each is served as another model, which shares the weights of the first
+    model.
     """
     models: dict[str, tuple[TextModel, Path]] = {}
     for name, folder in folders.items():

@@ -25,8 +25,6 @@ def text_portions(inputs: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], i
     The first text of pairs, which may be a long query, is counted once per portion, since each portion tokenizes it
     again. So a portion has at least as many characters of other texts.
 
-    Examples
-    --------
     >>> list(text_portions(["ab", "c"]))
     [(0, ['ab', 'c'], 3)]
     """
@@ -55,15 +53,8 @@ def tokens_of(served: Served, inputs: Sequence[Any], prompt_name: str | None, fi
 
 
 def json_portions(answer: Any) -> Iterator[bytes]:
-    """Yield an answer as JSON, in portions. It may contain dicts, lists, generators and arrays of numbers.
+    """Yield an answer as JSON, in portions. It may contain dicts, lists, generators and arrays of finite numbers.
 
-    Raises
-    ------
-    ValueError
-        A number is infinite or NaN, which JSON cannot represent.
-
-    Examples
-    --------
     >>> b"".join(json_portions({"a": np.eye(2), "b": "c"}))
     b'{"a":[[1.0,0.0],[0.0,1.0]],"b":"c"}'
     """

@@ -21,85 +21,43 @@ __all__ = ["ROUTES", "ByKind", "ModelInputs", "Route", "Unqueued"]
 
 
 class ModelInputs(NamedTuple):
-    """A request to a model.
+    """A request to a model."""
 
-    Attributes
-    ----------
-    inputs : sequence
-        Texts, or pairs of texts.
-    options : mapping of str to object
-        The options of the computation.
-    """
-
-    inputs: Sequence[Any]
-    options: Mapping[str, Any]
+    inputs: Sequence[Any]  # texts, or pairs of texts
+    options: Mapping[str, Any]  # the options of the computation
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path at which a model computes.
+    """A path at which a model computes."""
 
-    Attributes
-    ----------
-    fields : Fields
-        The fields of its body.
-    kinds : tuple of str
-        The kinds of models that it uses.
-    ask : callable
-        (model, fields) -> :class:`ModelInputs`.
-    answer : callable
-        (model, fields, rows of numbers, usage) -> the answer, for :func:`mp_core.serving.portions.json_portions`.
-    within : str, optional
-        The field that contains the options of tokenization. Default: the body itself.
-    """
-
-    fields: Fields
-    kinds: tuple[str, ...]
-    ask: Callable[[Served, dict[str, Any]], ModelInputs]
+    fields: Fields  # the fields of its body
+    kinds: tuple[str, ...]  # the kinds of models that it uses
+    ask: Callable[[Served, dict[str, Any]], ModelInputs]  # (model, fields) -> :class:`ModelInputs`
+    # (model, fields, rows of numbers, usage) -> the answer, for :func:`mp_core.serving.portions.json_portions`
     answer: Callable[[Served, dict[str, Any], Array, dict[str, Any]], Any]
-    within: str | None = None
+    within: str | None = None  # The field that contains the options of tokenization. Default: the body itself.
 
 
 @dataclass(frozen=True, slots=True)
 class Unqueued:
-    """A path that only needs the tokenizer, and so bypasses the queue.
+    """A path that only needs the tokenizer, and so bypasses the queue."""
 
-    Attributes
-    ----------
-    fields, kinds
-        Those of :class:`Route`.
-    inputs : str
-        The field with the texts.
-    work : callable
-        (model, fields, most) -> (results, number of tokens); raises TooManyTokensError for more than `most` tokens.
-    answer : callable
-        results -> the answer.
-    bytes : int
-        Memory for each token until it is answered.
-    """
-
-    fields: Fields
+    fields: Fields  # fields, kinds: those of :class:`Route`
     kinds: tuple[str, ...]
-    inputs: str
+    inputs: str  # the field with the texts
+    # (model, fields, most) -> (results, number of tokens); raises TooManyTokensError for more than `most` tokens
     work: Callable[[Served, dict[str, Any], int], tuple[list[Any], int]]
-    answer: Callable[[list[Any]], Any]
-    bytes: int
+    answer: Callable[[list[Any]], Any]  # results -> the answer
+    bytes: int  # memory for each token until it is answered
 
 
 @dataclass(frozen=True, slots=True)
 class ByKind:
-    """A path that redirects to another one, depending on the kind of model.
+    """A path that redirects to another one, depending on the kind of model."""
 
-    Attributes
-    ----------
-    paths : mapping of str to str
-        Kind of the model -> path.
-    objects : mapping of str to str
-        The same if ``inputs`` is an object.
-    """
-
-    paths: Mapping[str, str]
-    objects: Mapping[str, str]
+    paths: Mapping[str, str]  # kind of the model -> path
+    objects: Mapping[str, str]  # the same if ``inputs`` is an object
 
     def route(self, served: Served, data: Any) -> Route:
         """Return the route for a model and the JSON of a body."""

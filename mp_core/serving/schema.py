@@ -261,8 +261,6 @@ PREDICT: Fields = {
 def checked(data: Any, fields: Fields) -> dict[str, Any]:
     """Return the values of all fields; raise RefusedError, which names the field, for a wrong, missing or unknown one.
 
-    Examples
-    --------
     >>> checked({"inputs": "a", "normalize": None}, EMBED)["normalize"]
     True
     >>> checked({"inputs": ["a", 1]}, EMBED)
@@ -296,13 +294,9 @@ def _values(data: dict[str, Any], fields: Fields, within: str = "") -> dict[str,
 async def read_json(request: Request, limits: Limits) -> Any:
     """Read a body as JSON, with limits of size and time.
 
-    Raises
-    ------
-    RefusedError
-        The body is too long, has a Content-Encoding, arrives too slowly, is not JSON, has too many objects, or has an
-        object with a duplicate key.
-    ClientDisconnect
-        The client closed the connection before the body was complete.
+    It raises RefusedError if the body is too long, has a Content-Encoding, arrives too slowly, is not JSON, has too
+    many objects, or has an object with a duplicate key, and ClientDisconnect if the client closed the connection
+    before.
     """
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("identity", ""):

@@ -36,24 +36,11 @@ _NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Return a listening socket; clients can connect, and wait until a server accepts them.
+    """Return a listening socket at an address of this machine; clients can connect, and wait to be accepted.
 
-    It listens at once, because two sockets can be bound to the same port as long as neither listens.
+    It listens at once, because two sockets can be bound to the same port as long as neither listens. Port 0 is any free
+    port.
 
-    Parameters
-    ----------
-    host : str
-        A host name or address of this machine, IPv4 or IPv6.
-    port : int
-        The port; 0: any free port.
-
-    Raises
-    ------
-    OSError
-        The address does not belong to this machine, or the port is in use.
-
-    Examples
-    --------
     >>> with bound("127.0.0.1", 0) as listener:
     ...     listener.getsockname()[0]
     '127.0.0.1'
@@ -77,11 +64,6 @@ def bound_unix(path: str | Path) -> Iterator[socket.socket]:
     """Yield a Unix socket that listens at a path; a stale socket there is replaced.
 
     At the end the socket is closed, and its path removed unless another socket has replaced it.
-
-    Raises
-    ------
-    OSError
-        Another process listens there, the path is not a socket, or the folder cannot be written.
     """
     found = Path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -140,6 +122,9 @@ def serve(
 ) -> int:
     """Answer requests on a socket until SIGTERM or SIGINT; then answer those already received, and return.
 
+    The result is 0 if all received requests were answered, 1 if the grace period was too short, 128 + the number of a
+    second signal, which ends the server at once.
+
     Parameters
     ----------
     app : ASGI application
@@ -151,16 +136,8 @@ def serve(
         Seconds after the signal; requests that are not answered by then get 503.
     connections : int
         The most open connections, further limited by the available file descriptors.
-    started : callable
-        Called when the server is ready.
-    stopping : callable
-        Called at the signal, in the event loop.
-
-    Returns
-    -------
-    int
-        0 if all received requests were answered, 1 if the grace period was too short, 128 + the number of a second
-        signal, which ends the server at once.
+    started, stopping : callable
+        Called when the server is ready, and at the signal, in the event loop.
     """
     log.take_over()
     settings = uvicorn.Config(
@@ -183,15 +160,7 @@ def serve(
 
 
 class _Acceptor:
-    """Accepts connections up to a limit. At the limit, the connection that has been idle longest is closed.
-
-    Parameters
-    ----------
-    listener : socket
-    most : int
-        The most open connections.
-    log : Log
-    """
+    """Accepts up to `most` open connections. At the limit, the connection that has been idle longest is closed."""
 
     def __init__(self, listener: socket.socket, most: int, log: Log) -> None:
         self._listener, self._most, self._log = listener, most, log
@@ -265,10 +234,7 @@ class _Acceptor:
 class _Server(uvicorn.Server):
     """A uvicorn server that shuts down in order at a signal and returns; uvicorn's would raise the signal again.
 
-    Attributes
-    ----------
-    code : int
-        The return value of :func:`serve`.
+    `code` is the return value of :func:`serve`.
     """
 
     def __init__(

@@ -54,20 +54,8 @@ class RequestLog:
 class Service:
     """The models of a server, with queue, metrics and memory limit.
 
-    Parameters
-    ----------
-    models : sequence of Served
-        If a request names no model, the first one of the right kind is used.
-    limits : Limits
-
-    Attributes
-    ----------
-    metrics : Metrics
-    batcher : Batcher
-    in_flight : int
-        The number of requests that are being read, wait or are being answered.
-    whole : int
-        The number of those whose body is complete.
+    If a request names no model, the first one of the right kind is used. `in_flight` is the number of requests that are
+    being read, wait or are being answered; `whole` is the number of those whose body is complete.
     """
 
     def __init__(self, models: Sequence[Served], limits: Limits) -> None:
@@ -97,13 +85,7 @@ class Service:
             self._executor.shutdown(wait=not self._running_jobs, cancel_futures=True)
 
     def find(self, name: str | None, kinds: Sequence[str]) -> Served:
-        """Return the model with a name, or the first one of these kinds.
-
-        Raises
-        ------
-        RefusedError
-            There is no such model, or it is of another kind.
-        """
+        """Return the model with a name, or the first one of these kinds."""
         known = [served for served in self.models if set(served.kinds) & set(kinds)]
         names = ", ".join(served.name for served in known)
         wanted = " or ".join(kinds)
@@ -118,15 +100,7 @@ class Service:
         return found[0]
 
     async def respond(self, route: Route | Unqueued | ByKind, record: RequestLog, request: Request) -> Response:
-        """Answer a request; stop if its client closes the connection.
-
-        Raises
-        ------
-        RefusedError
-            The request is invalid or too large, or the server is too busy.
-        ClientDisconnect
-            The client has closed the connection.
-        """
+        """Answer a request; stop if its client closes the connection (ClientDisconnect)."""
         data = await read_json(request, self.limits)
         if isinstance(route, ByKind):
             name = data.get("model") if isinstance(data, dict) else None

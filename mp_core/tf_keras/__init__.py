@@ -4,8 +4,6 @@ It imports training and the rooms below it; no room imports it.
 
 Names are those of tf.keras; for quantized layers those of Keras, whose scales divide codes while mp_core's multiply.
 
-Examples
---------
 >>> mixed_precision.set_global_policy("mixed_float16")
 >>> layers.Dense(10).dtype_policy
 <Policy "mixed_float16">

@@ -81,22 +81,15 @@ class Layer(layers.Layer):
             Default: the layer's variable dtype. A layer that infers its policy infers it from this dtype.
         initializer : str, dict or callable, optional
             See :meth:`mp_core.layers.Layer.add_weight`.
-        regularizer : callable, optional
-            A function of the variable; :attr:`losses` has its result.
+        regularizer, constraint : callable, optional
+            A function of the variable whose result is in :attr:`losses`; one that is applied to it after each update.
         trainable : bool, optional
             Whether the variable comes first in :attr:`weights`; None means True.
-        constraint : callable, optional
-            A function that is applied to the variable after each update.
         use_resource, synchronization, aggregation
             Arguments of TensorFlow without effect: there is one process, and its variables are arrays.
         experimental_autocast, autocast : bool
             Whether reading a floating-point variable casts it to the compute dtype, if that differs from the variable
             dtype. `autocast` takes precedence.
-
-        Raises
-        ------
-        TypeError
-            There is an unknown keyword argument, or `autocast` is not a bool.
         """
         for key, value in unknown.items():
             if key not in _WITHOUT_USE or value is not None:
@@ -117,7 +110,6 @@ class Layer(layers.Layer):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, for :meth:`from_config`."""
         return super().get_config() | {"dtype": serialize(self.dtype_policy)}
 
     @classmethod

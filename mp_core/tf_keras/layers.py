@@ -41,8 +41,6 @@ class _Weighted(Layer):
 class Activation(Layer, layers.Activation):
     """:class:`mp_core.layers.Activation` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> Activation("linear", dtype="float16")(np.array([1, 2]))  # tf.keras casts only floating-point inputs
     array([1, 2])
@@ -52,8 +50,6 @@ class Activation(Layer, layers.Activation):
 class Conv2D(_Weighted, layers.Conv2D):
     """:class:`mp_core.layers.Conv2D` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> layer = Conv2D(4, 3, dtype="mixed_float16")
     >>> layer(np.ones((1, 6, 6, 2))).shape, layer.dtype, layer.compute_dtype  # windows of 3 x 3 in 6 x 6
@@ -64,8 +60,6 @@ class Conv2D(_Weighted, layers.Conv2D):
 class Dense(_Weighted, layers.Dense):
     """:class:`mp_core.layers.Dense` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> layer = Dense(2, dtype="mixed_float16")
     >>> layer(np.ones((3, 5))).dtype, layer.dtype  # in tf.keras, `dtype` is the dtype of the variables
@@ -78,8 +72,6 @@ class Dense(_Weighted, layers.Dense):
 class Dropout(Layer, layers.Dropout):
     """:class:`mp_core.layers.Dropout` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> Dropout(0.75, seed=1, dtype="float16")(np.ones((1, 8)), training=True)  # 0, or 1 / (1 - 0.75)
     array([[0., 4., 0., 0., 4., 0., 0., 0.]], dtype=float16)
@@ -89,8 +81,6 @@ class Dropout(Layer, layers.Dropout):
 class EinsumDense(_Weighted, layers.EinsumDense):
     """:class:`mp_core.layers.EinsumDense` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> EinsumDense("abc,cd->abd", (None, 4))(np.ones((2, 3, 5))).shape
     (2, 3, 4)
@@ -102,8 +92,6 @@ class EinsumDense(_Weighted, layers.EinsumDense):
 class Embedding(_Weighted, layers.Embedding):
     """:class:`mp_core.layers.Embedding` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> layer = Embedding(10, 4, dtype="mixed_float16")
     >>> layer(np.array([[1, 2, 3]])).shape, layer.embeddings.dtype
@@ -116,8 +104,6 @@ class Embedding(_Weighted, layers.Embedding):
 class LayerNormalization(_Weighted, layers.LayerNormalization):
     """:class:`mp_core.layers.LayerNormalization` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> LayerNormalization()(np.array([[1.0, 3.0]])).round(2)  # mean 2, deviation 1
     array([[-1.,  1.]], dtype=float32)
@@ -140,11 +126,6 @@ class Model(_WrapsOptimizer, Layer, models.Model):
     **kwargs
         See :class:`mp_core.Model`.
 
-    Raises
-    ------
-    TypeError
-        `inputs` or `outputs` has another type, or only one of them is given.
-
     Examples
     --------
     >>> from mp_core.tf_keras.mixed_precision.experimental import Policy
@@ -162,14 +143,10 @@ class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
     Parameters
     ----------
     layers : sequence of Layer, or Layer, optional
+        Layers of mp_core.tf_keras.
     name : str, optional
     **kwargs
         See :class:`mp_core.layers.Layer`; `autocast` defaults to False.
-
-    Raises
-    ------
-    TypeError
-        A layer is not a layer of mp_core.tf_keras.
 
     Examples
     --------
@@ -204,15 +181,9 @@ class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
     def from_config(
         cls, config: dict[str, Any] | list[Any], custom_objects: dict[str, type[layers.Layer]] | None = None
     ) -> Self:
-        """Return the model of a configuration; its layers are of mp_core.tf_keras or `custom_objects`.
+        """Return the model of a configuration; its layers are of mp_core.tf_keras, registered or in `custom_objects`.
 
         `config` may be a list of the configurations of layers, which early releases of Keras wrote.
-
-        Raises
-        ------
-        ValueError
-            There is no ``layers`` entry, or a ``class_name`` is neither a layer of mp_core.tf_keras, nor registered,
-            nor in `custom_objects`.
         """
         return super().from_config({"layers": config} if isinstance(config, list) else config, custom_objects)
 
@@ -220,8 +191,6 @@ class Sequential(_WrapsOptimizer, Layer, sequential.Sequential):
 class Softmax(Layer, layers.Softmax):
     """:class:`mp_core.layers.Softmax` under tf.keras' rules.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> Softmax()(np.log([[1.0, 3.0]])).round(4)
     array([[0.25, 0.75]], dtype=float32)

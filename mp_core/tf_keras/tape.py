@@ -87,7 +87,10 @@ class GradientTape:
         return tuple(self._running().variables.values())
 
     def gradient(self, target: Any, sources: Any, output_gradients: Any = None) -> Any:
-        """Return d sum(targets * output_gradients) / d sources.
+        """Return d sum(targets * output_gradients) / d sources, in the structure of the sources.
+
+        A gradient is None if the target does not depend on the source. An operation without a gradient between the two
+        raises UngradedError. A tape that is not `persistent` returns gradients once.
 
         Parameters
         ----------
@@ -97,18 +100,6 @@ class GradientTape:
             Arrays must be results of :meth:`watch`.
         output_gradients : array or several, optional
             Factors of the elements of the targets. Default: 1.
-
-        Returns
-        -------
-        ndarray or None, or several in the structure of `sources`
-            None: the target does not depend on this source.
-
-        Raises
-        ------
-        RuntimeError
-            The tape is not persistent, and :meth:`gradient` was called before.
-        UngradedError
-            An operation between sources and target has no gradient.
         """
         recording = self._running()
         if self._is_used and not self._persistent:

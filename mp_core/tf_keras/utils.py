@@ -32,20 +32,10 @@ CustomObjectScope = custom_object_scope
 
 
 def serialize_keras_object(instance: Any) -> Any:
-    """Return an object as plain values for ``json.dumps``. A policy becomes a dictionary, even for a single dtype.
+    """Return an object as plain values for ``json.dumps``: see :func:`mp_core.saving.serialize_keras_object`.
 
-    Parameters
-    ----------
-    instance : object
-        See :func:`mp_core.saving.serialize_keras_object`.
+    A policy becomes a dictionary, even for a single dtype.
 
-    Raises
-    ------
-    TypeError
-        `instance` cannot be serialized.
-
-    Examples
-    --------
     >>> serialize_keras_object(Policy("float32"))["module"]
     'keras.mixed_precision'
     """
@@ -55,20 +45,8 @@ def serialize_keras_object(instance: Any) -> Any:
 def deserialize_keras_object(config: Any, custom_objects: Mapping[str, Any] | None = None) -> Any:
     """Return the object of a :func:`serialize_keras_object` configuration; policies and layers are tf.keras'.
 
-    Parameters
-    ----------
-    config : object
-        Plain values are returned unchanged; a list or dictionary may contain configurations.
-    custom_objects : dict, optional
-        Name -> class or function.
+    Arguments are those of :func:`mp_core.saving.deserialize_keras_object`.
 
-    Raises
-    ------
-    ValueError
-        A ``class_name`` or function is unknown.
-
-    Examples
-    --------
     >>> deserialize_keras_object({"module": "keras.layers", "class_name": "Dense", "config": {"units": 3}}).dtype_policy
     <Policy "float32">
     """

@@ -38,15 +38,7 @@ __all__ = ["entry_of", "load_weights", "output_file", "save_model", "save_weight
 
 @contextmanager
 def output_file(path: Any, suffix: str, overwrite: bool) -> Iterator[BinaryIO]:
-    """Yield a stream; if the block ends without an error, its bytes replace the file at `path` in one step.
-
-    Raises
-    ------
-    FileExistsError
-        The file exists, and `overwrite` is False.
-    ValueError
-        `path` does not end in `suffix`.
-    """
+    """Yield a stream; if the block ends without an error, its bytes replace the file at `path` in one step."""
     path = path_of(path, "filepath")
     if not path.name.endswith(suffix):
         raise ValueError(f"`filepath` must end in {suffix}; received {path}")
@@ -134,14 +126,9 @@ def _without_batch_size(shapes: Any) -> Any:
 def variable_tree(layer: Layer, done: set[int] | None, beside: bool = False) -> dict[str, Any]:
     """Return the variables of a layer and its inner layers, arranged as in Keras' files; shared layers occur once.
 
-    Parameters
-    ----------
-    layer : Layer
-    done : set of int or None
-        ``id(layer)`` of layers already written. None inside a user's layer: when the file is read, it creates its inner
-        layers again, so that each of them needs its own weights.
-    beside : bool
-        Whether to add a group, ignored by Keras, with what mp_core needs to continue training.
+    `done` has the ``id`` of the layers already written. It is None inside a user's layer: when the file is read, it
+    creates its inner layers again, so that each of them needs its own weights. `beside` adds a group, which Keras
+    ignores, with what mp_core needs to continue training.
     """
     if done is not None:
         if id(layer) in done:

@@ -33,21 +33,6 @@ class BatchPasses:
 
     The loss of a batch is linear in the losses of its samples. So the gradient of the batch loss with respect to each
     sample's loss depends only on targets and weights, and is computed before the first pass. Each pass gets its slice.
-
-    Parameters
-    ----------
-    state : TrainingState
-    variables : list of AutoCastVariable
-        The trained variables.
-
-    Attributes
-    ----------
-    gradients : PartGradients
-
-    Raises
-    ------
-    ValueError
-        There is no loss, or a loss is not a sum over samples.
     """
 
     def __init__(self, state: Any, variables: Sequence[AutoCastVariable]) -> None:
@@ -72,26 +57,10 @@ class BatchPasses:
     def step(
         self, batch: Batch, scale: Any, cuts: Sequence[tuple[int, int]]
     ) -> tuple[Any, list[Any], Any, list[Array], Assigned]:
-        """Compute a batch in passes.
+        """Compute a batch in passes with these `cuts`, (start, end) in samples; targets have the dtypes of the losses.
 
-        Parameters
-        ----------
-        batch : Batch
-            With targets in the dtypes that the losses read.
-        scale : ndarray or None
-            The loss scale.
-        cuts : sequence of (int, int)
-            Start and end of each pass, in samples.
-
-        Returns
-        -------
-        loss : float
-        parts : list of float
-            The losses of the outputs if there are several; otherwise empty.
-        outputs : array, or list or dict of arrays
-        gradients : list of ndarray
-        assigned : list of (AutoCastVariable, ndarray)
-            The values that layers assign to their variables.
+        Return the loss, the losses of the outputs if there are several (otherwise none), the outputs, the gradients and
+        the values that layers assign to their variables.
         """
         targets = self._targets(batch.y, self._training_state.arrangement, batch.weights)
         described = self._described(batch, cuts[0][1]).outputs

@@ -92,28 +92,10 @@ def batches_of(
 ) -> Batches:
     """Return the batches of the data arguments of ``fit``, ``evaluate`` and ``predict``.
 
-    Parameters
-    ----------
-    x : array-like, list or dict of them, object with ``__len__`` and ``__getitem__``, or iterable
-        Arrays, or a source of batches ``(x,)``, ``(x, y)`` or ``(x, y, weights)``.
-    y, weights : array-like, or list or dict of them, optional
-        Only if `x` is arrays.
-    batch_size : int, optional
-        Default: ceil(samples / `steps`) if `steps` is given, otherwise 32.
-    class_weight : mapping of int to float, optional
-        The weight of the samples of each class.
-    order : callable, optional
-        ``order(samples, epoch)`` returns a permutation of the samples; default: unchanged order.
-    steps : int, optional
-        The number of batches that the caller takes.
-
-    Raises
-    ------
-    TypeError
-        `x` is none of these.
-    ValueError
-        Arrays have different numbers of samples, no samples, or NaN; or `y`, `weights` or `batch_size` are given
-        although `x` is a source of batches.
+    `x` is arrays, nested in lists and dicts, or a source of batches ``(x,)``, ``(x, y)`` or ``(x, y, weights)``: an
+    object with ``__len__`` and ``__getitem__``, or an iterable. Then `y`, `weights` and `batch_size` must be None.
+    ``order(samples, epoch)`` returns a permutation of the samples; default: unchanged order. `steps` is the number of
+    batches that the caller takes. The default of `batch_size` is ceil(samples / `steps`) if it is given, otherwise 32.
     """
     class_weights = _class_weights_or_none(class_weight, weights)
     if x is None or isinstance(x, str | bytes) or hasattr(x, "toarray"):
@@ -224,11 +206,6 @@ def _numbers_of_table(array: Array, name: str) -> Array:
     """Convert a table with columns of different types (pandas, also nullable types) to an array of numbers.
 
     The dtype is NumPy's common type: bool if all values are bools, an integer type for bools and integers.
-
-    Raises
-    ------
-    ValueError
-        A value is missing, or is not a number.
     """
     types = {type(value) for value in array.flat}
     others = tuple(
@@ -252,15 +229,7 @@ def number_of_samples(x: Any) -> int:
 
 
 def split(data: Batch, fraction: float) -> tuple[Batch, Batch]:
-    """Split off the last samples: return the first ``1 - fraction`` of the samples, and the rest.
-
-    Raises
-    ------
-    TypeError
-        The data are not arrays.
-    ValueError
-        `fraction` is not between 0 and 1, or one part would be empty.
-    """
+    """Split off the last samples: return the first ``1 - fraction`` of the samples, and the rest."""
     if not isinstance(fraction, int | float) or not 0 < fraction < 1:
         raise ValueError(f"`validation_split` must be between 0 and 1; received {fraction!r}")
     if not _is_arrays(data.x):
@@ -289,11 +258,9 @@ class ArrayBatches(Batches):
 
     @property
     def steps(self) -> int:
-        """The number of batches of one pass over the data."""
         return -(-self.samples // self.size)
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches of an epoch: views of the arrays, or copies if the epoch has an order."""
         order = None if self._order is None else self._order(self.samples, number)
         for start in range(0, self.samples, self.size):
             part = slice(start, min(start + self.size, self.samples))
@@ -326,7 +293,6 @@ class _SequenceBatches(Batches):
             yield _batch_from_item(self._source[index], self._class_weights)
 
     def call_hook(self, name: str) -> None:
-        """Call the method `name` of the source, if it exists."""
         getattr(self._source, name, lambda: None)()
 
 
@@ -345,20 +311,12 @@ class _IterableBatches(Batches):
             return None
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield what the iterable yields."""
         for item in self._source:
             yield _batch_from_item(item, self._class_weights)
 
 
 class KeptBatches(Batches):
-    """Keep the first batches of an iterator in memory, so that every epoch is validated with the same batches.
-
-    Parameters
-    ----------
-    batches : Batches
-    steps : int, optional
-        Number of batches; default: all.
-    """
+    """Keep the first batches of an iterator in memory, so that every epoch is validated with the same batches."""
 
     def __init__(self, batches: Batches, steps: int | None) -> None:
         self._steps, self._batches = steps, batches
@@ -366,11 +324,9 @@ class KeptBatches(Batches):
 
     @property
     def steps(self) -> int | None:
-        """The number of batches; None: not known."""
         return self._steps
 
     def epoch(self, number: int) -> Iterator[Batch]:
-        """Yield the batches; the first epoch reads them from the iterator."""
         if self._batches_in_memory is None:
             self._batches_in_memory = list(islice(self._batches.epoch(0), self._steps))
         return iter(self._batches_in_memory)
@@ -393,13 +349,7 @@ def concatenated(parts: Sequence[Any]) -> Any:
 
 
 def outputs_like(first: Any, outputs: Any) -> Iterator[Array]:
-    """Yield the outputs of a batch in the order of `first`, the outputs of the first batch: dict order may differ.
-
-    Raises
-    ------
-    ValueError
-        The arrangements differ.
-    """
+    """Yield the outputs of a batch in the order of `first`, the outputs of the first batch: dict order may differ."""
     try:
         yield from leaves_as(first, outputs)
     except ValueError as error:

@@ -23,19 +23,9 @@ def fit(
 ) -> History:  # fmt: skip
     """Train a model, and return the History callback.
 
-    Parameters
-    ----------
-    model : Model
-    data : tuple
-        ``x``, ``y`` and the weights of samples.
-    batch_size, class_weight, shuffle
-        Those of ``fit``.
-    passes : tuple
-        ``passes`` and ``cluster`` of ``fit``.
-    how : dict
-        The arguments of :class:`~mp_core.training.loop.FitOptions` except those for validation.
-    validation : dict
-        ``split`` (share of the samples), ``data``, ``steps`` and ``batch_size`` of validation.
+    `data` is ``x``, ``y`` and the weights of samples; `passes` are ``passes`` and ``cluster`` of ``fit``; `how` has the
+    arguments of :class:`~mp_core.training.loop.FitOptions` except those for validation, which are in `validation`:
+    ``split`` (share of the samples), ``data``, ``steps`` and ``batch_size``.
     """
     state = training_state(model)
     order = order_of(lambda: state.seed) if boolean(shuffle, "shuffle") else None
@@ -57,13 +47,7 @@ def fit(
 
 
 def job_of(cluster: Any, state: "TrainingState") -> Any:
-    """Return the object that computes parts of batches on a cluster; None without a cluster.
-
-    Raises
-    ------
-    TypeError
-        `cluster` is not a :class:`mp_core.interop.dask.Workers`.
-    """
+    """Return the object that computes parts of batches on a cluster; None without a cluster."""
     if cluster is not None and not hasattr(cluster, "job"):
         raise TypeError(f"`cluster` must be mp_core.interop.dask.Workers(client); received {type(cluster).__name__}")
     return None if cluster is None else cluster.job(state)

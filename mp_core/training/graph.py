@@ -74,13 +74,6 @@ class Graph:
     rows_read : dict of str to dict
         Input layer name -> ``{"rows": n}``, n the largest table of the embeddings that read it; ``{}`` if another
         layer reads it too.
-
-    Raises
-    ------
-    TypeError
-        `layers` contain something other than layers.
-    ValueError
-        A name occurs twice, a source does not exist, or the graph has a cycle.
     """
 
     def __init__(self, layers: Sequence[Layer], nodes: Mapping[str, Sequence[Node]], inputs: Any, outputs: Any) -> None:
@@ -173,14 +166,9 @@ class Graph:
         return found
 
     def evaluate(self, starts: Mapping[Source, Any], call: Callable[[Layer, Any, Any], Any]) -> dict[Source, Any]:
-        """Apply `call` to each node in the order of the graph, and return source -> result.
+        """Apply ``call(layer, args, kwargs)`` to each node in the order of the graph, and return source -> result.
 
-        Parameters
-        ----------
-        starts : mapping
-            Source -> output, for the input layers.
-        call : callable
-            ``call(layer, args, kwargs)`` returns the outputs of the layer.
+        `starts` maps the sources of the input layers to their outputs.
         """
         values = Values(starts)
         for name, index in self.order:
@@ -223,13 +211,7 @@ def _may_make_mask(layer: Layer) -> bool:
 
 
 def graph_of(config: Any) -> tuple[dict[str, list[Node]], Any, Any]:
-    """Return layer name -> nodes, the inputs and the outputs from Keras' configuration of a functional model.
-
-    Raises
-    ------
-    ValueError
-        `config` is not such a configuration.
-    """
+    """Return layer name -> nodes, the inputs and the outputs from Keras' configuration of a functional model."""
     check_depth(config)
     if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):
         raise ValueError(f"a functional model's config must have a list of `layers`; received {config!r:.200}")

@@ -31,8 +31,6 @@ class Measured:
 
         If you override :meth:`train_step`, update ``"loss"`` with the loss, and the others with targets and outputs.
 
-        Examples
-        --------
         >>> import numpy as np
         >>> import mp_core as mp
         >>> class Own(mp.Sequential):
@@ -105,11 +103,5 @@ class Measured:
 
 
 def training_state(model: Measured) -> "TrainingState":
-    """Return the state of a model's training, which ``compile`` makes.
-
-    Raises
-    ------
-    ValueError
-        The model is not compiled.
-    """
+    """Return the state of a model's training, which ``compile`` makes; raise ValueError without it."""
     return model._training_state

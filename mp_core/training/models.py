@@ -79,13 +79,7 @@ class Model(Trainer, Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the model that a configuration describes: a functional model if it has ``layers`` and their calls.
-
-        Raises
-        ------
-        ValueError
-            The configuration is invalid.
-        """
+        """Return the model that a configuration describes: a functional model if it has ``layers`` and their calls."""
         if not (isinstance(config, dict) and {"layers", "input_layers", "output_layers"} <= config.keys()):
             with custom_object_scope(custom_objects):
                 return super().from_config(config)
@@ -101,14 +95,7 @@ class Model(Trainer, Layer):
 
     @classmethod
     def of_graph(cls, graph: Graph, **kwargs: Any) -> "Functional":
-        """Return a functional model of a graph, with the methods of this class; the class' constructor is not called.
-
-        Parameters
-        ----------
-        graph : mp_core.training.graph.Graph
-        **kwargs
-            Arguments of :class:`~mp_core.layers.Layer`.
-        """
+        """Return a functional model of a graph, with the methods of this class; its constructor is not called."""
         kind = functional_class(cast(Any, cls))
         model: Functional = kind.__new__(kind)
         Functional.set_graph(model, graph, **kwargs)
@@ -121,22 +108,15 @@ class Functional(WithEnds, Model):
     Parameters
     ----------
     inputs, outputs : KerasTensor, or list or dict of them
+        The outputs must not depend on other inputs; the layers must have different names.
     name : str, optional
     **kwargs
         Arguments of :class:`~mp_core.layers.Layer`.
 
-    Raises
-    ------
-    TypeError
-        `inputs` or `outputs` contain something other than symbolic arrays.
-    ValueError
-        An output depends on an input that is missing, or two layers have the same name.
-
     Examples
     --------
     >>> import numpy as np
-    >>> from mp_core.layers import Dense
-    >>> from mp_core.layers import Input
+    >>> from mp_core.layers import Dense, Input
     >>> x = Input((3,))
     >>> y = Dense(4, activation="relu")(x)
     >>> model = Functional(x, {"sum": y + 1, "y": y})
@@ -167,8 +147,6 @@ class Functional(WithEnds, Model):
     def graph(self) -> Any:
         """The calls of the layers, and the arrangement of the model's inputs and outputs.
 
-        Examples
-        --------
         >>> from mp_core.layers import Dense
         >>> x = Input((3,), name="x")
         >>> Model(x, Dense(2, name="y")(x)).graph.outputs
@@ -218,7 +196,6 @@ class Functional(WithEnds, Model):
         )
 
     def count_of_outputs(self) -> int:
-        """Return the number of arrays that a call returns."""
         return len(list(leaves(self._call_graph.outputs)))
 
     @property
@@ -228,14 +205,8 @@ class Functional(WithEnds, Model):
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         """Return the outputs, arranged as the outputs of the graph; a list of one output is unpacked, as in Keras.
 
-        Parameters
-        ----------
-        inputs : ndarray, or list or dict of them
-            Arranged as the inputs of the graph. Also accepted: a dict with the names of the input layers, for one input
-            or a list; a list, for a dict with sorted keys.
-        training : bool, optional
-        mask : array-like, or list or dict of them, optional
-            Masks of the inputs, in the same arrangement.
+        The inputs, and their masks, are arranged as the inputs of the graph. Also accepted: a dict with the names of
+        the input layers, for one input or a list; a list, for a dict with sorted keys.
         """
         masks = {} if mask is None else self._bind(self._call_graph.inputs, mask)
         values, _ = self._run_graph(self._bind(self._call_graph.inputs, inputs), masks, training)
@@ -248,7 +219,6 @@ class Functional(WithEnds, Model):
         return map_leaves(lambda source: found[source.layer], graph.inputs) if changed else x
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """Return the masks of the outputs; layers run only if a later layer computes its mask from their outputs."""
         if previous_mask is None and not self._call_graph.mask_makers:
             return None
         masks = {} if previous_mask is None else self._bind(self._call_graph.inputs, previous_mask)
@@ -308,13 +278,7 @@ class Functional(WithEnds, Model):
     # ---- what it consists of
 
     def get_config(self) -> dict[str, Any]:
-        """Return the graph; as in Keras, the constructor's arguments if a subclass makes its graph in ``__init__``.
-
-        Raises
-        ------
-        NotImplementedError
-            An argument of the constructor is not a plain value.
-        """
+        """Return the graph; as in Keras, the constructor's arguments if a subclass makes its graph in ``__init__``."""
         if self._constructor_arguments is not None and not takes_graph(type(self)):
             return constructor_arguments(self) | Layer.get_config(self)
         config = super().get_config()

@@ -19,13 +19,7 @@ def is_nested(outputs: Any) -> bool:
 
 
 def flattened(given: Any, outputs: Any, place: str = "") -> Iterator[Any]:
-    """Yield the part of `given` for each output, or None; lists and tuples are not distinguished.
-
-    Raises
-    ------
-    ValueError
-        `given` is not arranged as the outputs.
-    """
+    """Yield the part of `given` for each output, or None; lists and tuples are not distinguished."""
     if not is_nest(outputs):
         yield given
     elif given is None:
@@ -70,8 +64,6 @@ def with_replaced_parts(given: Any, outputs: Any, parts: Iterator[Any]) -> Any:
 def names_in_logs(names: Sequence[str], outputs: Any) -> list[str]:
     """Return the name of each output in the logs, as in Keras: its path, with a name in the place of a list index.
 
-    Examples
-    --------
     >>> names_in_logs(["a", "b", "c"], {"u": [None, None], "v": None})
     ['u/a', 'u/b', 'v']
     """

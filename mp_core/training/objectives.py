@@ -33,22 +33,10 @@ class Targets(NamedTuple):
 
 
 def targets_of(names: Sequence[str], y: Any, outputs: Any, weights: Any, masks: Any = None) -> list[Targets]:
-    """Match targets, weights and masks with the outputs.
+    """Match targets, weights and masks with the outputs, which have these names.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the outputs.
-    y, weights : array, or list or dict of them, or None
-        Arranged as the outputs, or a dictionary with their names; weights may be one array for all outputs.
-    outputs : array, or list or dict of them
-    masks : array of bool, or list or dict of them, optional
-        True: the element counts. Arranged as the outputs.
-
-    Raises
-    ------
-    ValueError
-        The arrangements differ.
+    Targets and weights are arranged as the outputs, or a dictionary with their names; weights may be one array for all
+    outputs. Masks are arranged as the outputs; an element counts if its mask is True.
     """
     arrays = list(leaves(outputs))
     given = _per_output(y, names, outputs, "y")
@@ -112,11 +100,7 @@ def _resolved(given: Any, function: Callable[[Any], Any]) -> Any:
 class Losses:
     """The losses of the outputs, with their weights.
 
-    Parameters
-    ----------
-    loss : str, callable, or list or dict of them
-        One for all outputs, or arranged as the outputs; None: an output has no loss.
-    loss_weights : float, or list or dict of float, optional
+    `loss` is one for all outputs, or arranged as the outputs; None: an output has no loss.
     """
 
     def __init__(self, loss: Any, loss_weights: Any) -> None:
@@ -171,13 +155,7 @@ class Losses:
         return parts if isinstance(y, list | tuple) else parts[0]
 
     def compute(self, targets: Sequence[Targets], outputs: Any) -> list[tuple[Any, float]]:
-        """Return (value, weight) of each output that has a loss.
-
-        Raises
-        ------
-        ValueError
-            Targets are missing, or do not fit the outputs.
-        """
+        """Return (value, weight) of each output that has a loss."""
         found = []
         for target, (loss, weight) in zip(targets, self.of([t.name for t in targets], outputs), strict=True):
             if loss is not None:
@@ -198,7 +176,6 @@ class _FunctionLoss(Loss):
         self._function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the values of samples, which the function computes."""
         found = self._function(y_true, y_pred)
         if not hasattr(found, "ndim"):
             raise TypeError(f"the loss '{self.name}' must return an array; received {found!r}")
@@ -216,7 +193,6 @@ class _Crossentropy(Loss):
         return losses.classification.indices(y_true) if is_whole else super().targets(y_true)
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
-        """Return the loss of each sample."""
         return losses.get(f"{_target_kind(y_true, y_pred)}_crossentropy")(y_true, y_pred)
 
 
@@ -284,7 +260,6 @@ class LossTracker(metrics.Metric):
         self.reset_state()
 
     def reset_state(self) -> None:
-        """Reset the mean."""
         self._total, self._count = 0.0, 0
 
     def update_state(self, value: Any, sample_weight: int = 1) -> None:
@@ -318,17 +293,8 @@ def _depends_on_targets(given: Any) -> bool:
 class Metrics(metrics.Metric):
     """The metrics of all outputs as one metric, an element of ``model.metrics``; its result is a dictionary.
 
-    Parameters
-    ----------
-    given, weighted : list, or list or dict of lists, optional
-        Names, functions or metrics of one output, or of each. Only `weighted` metrics use sample weights.
-    targets_of : callable
-        ``targets_of(y, outputs, weights, masks)`` returns the :class:`Targets` of each output.
-
-    Raises
-    ------
-    ValueError
-        A name or a configuration does not belong to a metric.
+    `given` and `weighted` are lists of names, functions or metrics of one output, or of each. Only `weighted` metrics
+    use sample weights. ``targets_of(y, outputs, weights, masks)`` returns the :class:`Targets` of each output.
     """
 
     def __init__(self, given: Any, weighted: Any, targets_of: Callable[..., list[Targets]]) -> None:
@@ -394,13 +360,7 @@ class Metrics(metrics.Metric):
         self.update(self._targets_of(y_true, y_pred, sample_weight, mask), y_pred)
 
     def update(self, targets: Sequence[Targets], outputs: Any) -> None:
-        """Update all metrics with a batch.
-
-        Raises
-        ------
-        IndexError, ValueError
-            A metric has no targets, or its targets do not fit the outputs.
-        """
+        """Update all metrics with a batch."""
         if self._by_output is None:
             self._by_output = self._build(targets, outputs)
             self.example = _example_of(targets, outputs)
@@ -413,15 +373,10 @@ class Metrics(metrics.Metric):
                     metric.update_state(target.y, target.output, sample_weight=weights)
 
     def rebuild(self, example: Any, counts: Mapping[str, int]) -> None:
-        """Create the metrics like the first batch of an interrupted training did.
+        """Create the metrics like the first batch of an interrupted training did: `example` is its attribute `example`.
 
-        Parameters
-        ----------
-        example : tuple
-            The attribute `example` of the interrupted training's metrics.
-        counts : mapping of str to int
-            Metric name -> number of its variables. A metric that creates variables in its first update is updated with
-            one sample of zeros.
+        `counts` maps the name of a metric to the number of its variables. A metric that creates variables in its first
+        update is updated with one sample of zeros.
         """
         if self._by_output is None:
             parts, arrangement = example
@@ -450,7 +405,6 @@ class Metrics(metrics.Metric):
         return {name: metric.result() for name, metric in self.named}
 
     def reset_state(self) -> None:
-        """Reset all metrics."""
         for metric in self.metrics:
             metric.reset_state()
 

@@ -103,11 +103,6 @@ def load_optimizer(model: "Model", arrays: Sequence[Array], names: Sequence[str]
     """Load the variables of a file that belong to weights which are trained now, and warn of the others.
 
     Without `names`, as in files of Keras, load all variables or none.
-
-    Raises
-    ------
-    TypeError, ValueError
-        The optimizer refuses an array.
     """
     optimizer, trained = model.optimizer, model.trainable_variables
     if not trained:

@@ -15,8 +15,6 @@ def order_of(seed: Callable[[], int]) -> Callable[[int, int], Array]:
     The permutation is a stable sort of 64-bit words of Philox4x64-10 (Salmon et al., 2011) with the key (seed, epoch).
     `seed` is called when an epoch begins, so that it can return the seed of a resumed training.
 
-    Examples
-    --------
     >>> order_of(lambda: 0)(5, 1).tolist() == order_of(lambda: 0)(5, 1).tolist()
     True
     """

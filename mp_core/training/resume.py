@@ -85,13 +85,7 @@ class Snapshot(NamedTuple):
         )  # fmt: skip
 
     def apply(self, model: "Model") -> None:
-        """Restore a model's training from this snapshot, all or nothing; :meth:`begin` restores the callbacks.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The snapshot is of another model, or in mid-epoch of other metrics; or a value has the wrong type or shape.
-        """
+        """Restore a model's training from this snapshot, all or nothing; :meth:`begin` restores the callbacks."""
         state = training_state(model)
         own = [v for part in (state.optimizer, *dict(state.named_metrics).values()) for v in _variables(part)]
         held = [vars(state), vars(state.metrics), *map(vars, state.losses)]

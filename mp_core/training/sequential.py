@@ -44,13 +44,6 @@ class Sequential(WithEnds, Model):
         Arguments of :class:`~mp_core.layers.Layer`. The policy applies to variables that a subclass adds, and casts the
         outputs if it has an output dtype; every layer keeps its own policy.
 
-    Raises
-    ------
-    TypeError
-        `layers` contain something other than layers.
-    ValueError
-        An input is not the first layer.
-
     Examples
     --------
     >>> from mp_core.layers import Dense, Input
@@ -98,13 +91,7 @@ class Sequential(WithEnds, Model):
             raise ValueError(f"`layer` must not be an InputLayer unless it is the first; received {layer!r}")
 
     def add(self, layer: Layer | KerasTensor) -> None:
-        """Append a layer; a result of :func:`Input` must be the first.
-
-        Raises
-        ------
-        ValueError
-            `layer` is an input but not the first layer, or its name is not unique.
-        """
+        """Append a layer with a new name; a result of :func:`Input` must be the first."""
         undone_if_it_fails(contents_of([self]), self._append_and_build, layer)
 
     def _append_and_build(self, layer: Layer | KerasTensor) -> None:
@@ -149,16 +136,8 @@ class Sequential(WithEnds, Model):
     def build(self, input_shape: Any = None) -> None:
         """Build every layer by calling it with zeros, unless all layers are built.
 
-        Parameters
-        ----------
-        input_shape : tuple of (int or None), or list or dict of them, optional
-            Default: the shape of the :attr:`input_layer`. Unknown lengths (None) are tried with lengths up to 48. Pass
-            several shapes if the first layer takes several arrays.
-
-        Raises
-        ------
-        ValueError
-            There are no layers, or no shape, or the stack was built for another shape.
+        The default of `input_shape` is the shape of the :attr:`input_layer`. Unknown lengths (None) are tried with
+        lengths up to 48. Pass several shapes if the first layer takes several arrays.
         """
         if not self.layers:
             raise ValueError(f"'{self.name}' has no layers: `add` one first")
@@ -198,7 +177,6 @@ class Sequential(WithEnds, Model):
         return found
 
     def count_of_outputs(self) -> int | None:
-        """Return the number of arrays that a call returns; None if only a call can show it."""
         if type(self).call is not Sequential.call:
             return None
         return count_of_outputs(self.layers[-1], Node((), {})) if self.layers else 1
@@ -224,16 +202,10 @@ class Sequential(WithEnds, Model):
         return map_shapes(lambda each: Input(batch_shape=(None, *each[1:]), dtype=dtype), shape)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Return the outputs of the last layer.
+        """Return the outputs of the last layer; without an :attr:`input_layer` the first may take several arrays.
 
-        Parameters
-        ----------
-        inputs : ndarray, or list or dict of them
-            Inputs of the first layer; without an :attr:`input_layer` there may be several arrays.
-        training : bool, optional
-        mask : array-like, optional
-            Mask of the inputs. A layer gets the mask if its ``call`` has an argument ``mask``. The next layer gets the
-            result of its :meth:`compute_mask`, if it :attr:`supports_masking`.
+        A layer gets the mask of the inputs if its ``call`` has an argument ``mask``. The next layer gets the result of
+        its :meth:`compute_mask`, if it :attr:`supports_masking`.
         """
         with awake():
             if self.input_layer is not None:
@@ -247,8 +219,6 @@ class Sequential(WithEnds, Model):
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Return the mask of the outputs; layers run only if a later layer computes its mask from their outputs.
 
-        Examples
-        --------
         >>> from mp_core.layers import Dense
         >>> model = Sequential([Embedding(5, 2, mask_zero=True), Dense(2)])
         >>> model.compute_mask(np.array([[3, 1, 0]]))
@@ -273,7 +243,6 @@ class Sequential(WithEnds, Model):
         return shape
 
     def get_config(self) -> dict[str, Any]:
-        """Return the configuration, which contains the configurations of the layers."""
         first = [] if self.input_layer is None else [self.input_layer]
         config = super().get_config() | {"layers": [serialize_keras_object(layer) for layer in [*first, *self.layers]]}
         config.pop("forms", None)  # stored in the configurations of the layers
@@ -281,16 +250,10 @@ class Sequential(WithEnds, Model):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, type[Layer]] | None = None) -> Self:
-        """Return the stack that a configuration describes.
+        """Return the stack that a configuration describes; `custom_objects` has classes that are not registered.
 
         The ``module`` of each entry selects mp_core's class or the one of tf.keras. An ``InputLayer`` is skipped if
         the API has no such class.
-
-        Raises
-        ------
-        ValueError
-            The configuration has no ``layers``, or a ``class_name`` that is neither a layer of mp_core, nor registered,
-            nor in `custom_objects`.
         """
         check_depth(config)
         if not isinstance(config, dict) or not isinstance(config.get("layers"), list | tuple):

@@ -37,13 +37,7 @@ __all__ = ["TrainingState", "make_training_state", "scale_of"]
 def make_training_state(
     model: "Model", optimizer: Any, given: dict[str, Any], options: dict[str, Any], auto_scale_loss: bool
 ) -> "TrainingState":
-    """Check the arguments of ``compile``, and return the state of the model's training.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is not allowed.
-    """
+    """Check the arguments of ``compile``, and return the state of the model's training."""
     boolean(options["run_eagerly"], "run_eagerly")
     positive_integer(options["steps_per_execution"], "steps_per_execution")
     if options["jit_compile"] not in ("auto", True, False, None):
@@ -58,13 +52,8 @@ def make_training_state(
 class TrainingState:
     """The state of a model's training, without the model's variables.
 
-    Parameters
-    ----------
-    model : Model
-    optimizer : Optimizer
-        If the loss is scaled: the :class:`~mp_core.optimizers.LossScaleOptimizer` around the user's optimizer.
-    given : dict
-        The optimizer, losses, loss weights and metrics that the user passed to ``compile``.
+    If the loss is scaled, `optimizer` is the :class:`~mp_core.optimizers.LossScaleOptimizer` around the user's
+    optimizer. `given` has the optimizer, losses, loss weights and metrics that the user passed to ``compile``.
     """
 
     def __init__(self, model: "Model", optimizer: Any, given: dict[str, Any]) -> None:
@@ -93,10 +82,7 @@ class TrainingState:
     def use_passes(self, passes: int, workers: Each | None = None) -> None:
         """Set the number of passes for all later batches; `workers`, if given, compute all passes but the last.
 
-        Raises
-        ------
-        TypeError, ValueError
-            `passes` is not a positive integer, or is 1 with workers; or the model overrides its step or its loss.
+        A model that overrides its step or its loss raises an error: see :func:`~.batch_passes.check_model`.
         """
         if workers is not None and passes == 1:
             raise ValueError("with a `cluster`, `passes` must be at least 2; received 1")

@@ -13,15 +13,7 @@ __all__ = ["summary_of"]
 def summary_of(model: Any, traced: Sequence[tuple[Layer, Any]], expand_nested: bool, show_trainable: bool) -> str:
     """Return a table of the layers of a model: output shapes and numbers of parameters.
 
-    Parameters
-    ----------
-    model : Layer
-    traced : sequence of (Layer, outputs)
-        Symbolic outputs of each call of a layer. The shapes of other layers are shown as "?".
-    expand_nested : bool
-        Whether to list the layers of inner models too.
-    show_trainable : bool
-        Whether to add a column that says which layers are trainable.
+    `traced` are pairs (layer, symbolic outputs) of each call; the shapes of other layers are shown as "?".
     """
     shapes: dict[int, list[str]] = {}
     for layer, outputs in traced:

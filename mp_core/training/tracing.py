@@ -17,18 +17,8 @@ def graph_between(inputs: Any, outputs: Any) -> Graph:
     """Return the graph of the layer calls that compute symbolic outputs from symbolic inputs.
 
     The order of layers is Keras': by greatest distance from the outputs, then by a depth-first walk from the outputs.
-
-    Parameters
-    ----------
-    inputs, outputs : KerasTensor, or list, tuple or dict of them
-        An input may be the output of a layer; the model gets an input layer in its place.
-
-    Raises
-    ------
-    TypeError
-        `inputs` or `outputs` contain something other than symbolic arrays.
-    ValueError
-        An output depends on an :func:`Input` that is not among the inputs, or an input occurs twice.
+    An input may be the output of a layer; the model gets an input layer in its place. If an output depends on an
+    :func:`Input` that is not among the inputs, or an input occurs twice, it raises ValueError.
     """
     for argument, tree in (("inputs", inputs), ("outputs", outputs)):
         found = list(leaves(tree))
@@ -110,12 +100,7 @@ def symbolic_values(graph: Graph) -> dict[Source, KerasTensor]:
 def symbolic_outputs(graph: Graph, inputs: dict[str, KerasTensor]) -> Any:
     """Return the outputs of a graph for symbolic arrays; the layers do not record these calls as their own.
 
-    Parameters
-    ----------
-    graph : Graph
-        Its unbuilt layers are built.
-    inputs : dict
-        Name of an input layer -> its symbolic array.
+    Unbuilt layers are built. `inputs` maps the name of an input layer to its symbolic array.
     """
 
     def call(layer: Layer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

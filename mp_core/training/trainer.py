@@ -27,8 +27,6 @@ __all__ = ["Trainer"]
 class Trainer(Measured):
     """Mixin that turns a :class:`~mp_core.layers.Layer` into a model.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> import mp_core as mp
     >>> class Slope(Trainer, mp.layers.Layer):
@@ -70,12 +68,12 @@ class Trainer(Measured):
         steps: int | None = None,
         callbacks: Any = None,
     ) -> Any:
-        """Return the outputs for all samples, computed batch by batch.
+        """Return the outputs for all samples, computed batch by batch, arranged as the outputs of the model.
 
         Parameters
         ----------
         x : array-like, list or dict of them, sequence or iterable of batches
-            Targets and weights of batches are ignored.
+            Without NaN. Targets and weights of batches are ignored.
         batch_size : int, optional
             Default: 32; with `steps`, ceil(samples / `steps`). The outputs do not depend on it.
         verbose : {"auto", 0, 1, 2}
@@ -84,16 +82,6 @@ class Trainer(Measured):
             Number of batches; default: all.
         callbacks : list of Callback, optional
             ``on_predict_batch_end`` gets ``{"outputs": ...}``. A callback may set ``model.stop_predicting``.
-
-        Returns
-        -------
-        ndarray, or list or dict of them
-            Arranged as the outputs of the model.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `x` is empty, contains NaN, or is neither arrays nor batches.
 
         Examples
         --------
@@ -142,7 +130,8 @@ class Trainer(Measured):
     ) -> None:
         """Configure the training: optimizer, losses and metrics.
 
-        The first step fixes which weights are trained. After you change ``trainable``, compile again.
+        The first step fixes which weights are trained. After you change ``trainable``, compile again. If an argument is
+        invalid, the model is unchanged.
 
         Parameters
         ----------
@@ -161,11 +150,6 @@ class Trainer(Measured):
             Without effect: a step is recorded once and run by compiled code. A step that no plan can repeat (a layer
             counts in integers, or branches on the value of a variable) runs without one, with the same bits.
         auto_scale_loss : bool
-
-        Raises
-        ------
-        TypeError, ValueError
-            An argument is invalid, or a name is unknown. The model is unchanged.
 
         Examples
         --------
@@ -233,7 +217,9 @@ class Trainer(Measured):
         passes: int = 1,
         cluster: Any = None,
     ) -> "History":
-        """Train the model, and return the History of its loss and metrics.
+        """Train the model, and return its :class:`History`: the values of each epoch by their name in the logs.
+
+        A step that fails, because data do not fit the model or contain NaN, changes no weight.
 
         Parameters
         ----------
@@ -273,17 +259,6 @@ class Trainer(Measured):
             (2048 in bfloat16), fewer if a sample has many positions.
         cluster : mp_core.interop.dask.Workers, optional
             Computes all passes but the last on other machines. The weights have the same bits.
-
-        Returns
-        -------
-        History
-            Its attribute ``history`` has a list for each name in the logs.
-
-        Raises
-        ------
-        TypeError, ValueError
-            The model is not compiled, or the data contain NaN, or do not fit the model, its loss or each other. A step
-            that fails changes no weight.
 
         Examples
         --------
@@ -327,11 +302,6 @@ class Trainer(Measured):
             Number of batches; default: all. A callback may set ``model.stop_evaluating`` to stop earlier.
         return_dict : bool
             True: return name -> value. False: return a list ordered as :attr:`metrics_names`, or the loss if it is all.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As for :meth:`fit`.
         """
         from mp_core.training.batches import batches_of  # inference does not load it
         from mp_core.training.loop import run_evaluation  # inference does not load it
@@ -424,11 +394,6 @@ class Trainer(Measured):
         """Compile the model with a result of :meth:`get_compile_config`, of mp_core or Keras.
 
         A class that overrides ``compile`` must override both methods too; otherwise there is a warning, as in Keras.
-
-        Raises
-        ------
-        ValueError
-            The configuration has an optimizer, a loss or a metric that mp_core does not have.
         """
         if not is_ours(type(self).compile):
             need = "a class that overrides `compile` must override `get_compile_config` and `compile_from_config` too"
@@ -452,12 +417,6 @@ class Trainer(Measured):
             Whether to replace an existing file.
         include_optimizer : bool
             Whether to store what further training needs: the optimizer's variables, and both matrices of LoRA.
-
-        Raises
-        ------
-        FileExistsError, NotImplementedError, TypeError, ValueError
-            The file exists and `overwrite` is False; an argument of a class cannot be stored in a configuration; or
-            `filepath` does not end in ``.keras``.
         """
         from mp_core.training.archive import save_model  # inference does not load it
 
@@ -484,45 +443,27 @@ class Trainer(Measured):
     def load_weights(self, filepath: Any, skip_mismatch: bool = False) -> None:
         """Assign the weights of a ``.weights.h5`` or ``.keras`` file, written by mp_core or Keras.
 
-        Parameters
-        ----------
-        filepath : str or os.PathLike
-        skip_mismatch : bool
-            Whether to skip layers whose shapes differ from the file, with a warning, instead of raising ValueError.
-
-        Raises
-        ------
-        ValueError
-            The file is damaged, or belongs to another model. No weight has changed.
+        If the file is damaged or belongs to another model, no weight has changed. `skip_mismatch` skips layers whose
+        shapes differ from the file, with a warning, instead of raising ValueError.
         """
         from mp_core.training.archive import load_weights  # inference does not load it
 
         load_weights(cast("Model", self), filepath, skip_mismatch)
 
     def save_training_state(self, filepath: Any) -> None:
-        """Write the complete state of training into one file, in one step.
+        """Write the complete state of the training of a compiled and built model into one file, in one step.
 
         It contains weights, optimizer variables, loss scale, states of random generators, seed of the sample order,
         means of metrics, epoch and step, and, if called within :meth:`fit`, the states of callbacks.
-
-        Raises
-        ------
-        ValueError
-            The model is not compiled, or not built.
         """
         from mp_core.training.resume import save_state  # inference does not load it
 
         save_state(cast("Model", self), filepath)
 
     def load_training_state(self, filepath: Any) -> None:
-        """Restore the state of :meth:`save_training_state`; the next :meth:`fit` continues from there.
+        """Restore the state of :meth:`save_training_state`, all or nothing; the next :meth:`fit` continues from there.
 
-        Call it before :meth:`fit`, or in ``on_train_begin`` of a callback.
-
-        Raises
-        ------
-        ValueError
-            The model is not compiled or not built, or the file is damaged or of another model. Nothing has changed.
+        Call it after :meth:`compile` and before :meth:`fit`, or in ``on_train_begin`` of a callback.
         """
         from mp_core.training.resume import load_state  # inference does not load it
 
@@ -531,13 +472,7 @@ class Trainer(Measured):
     # ---- what it consists of
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
-        """Return a layer of the model by its name or its index.
-
-        Raises
-        ------
-        ValueError
-            The layer does not exist, or not exactly one of `name` and `index` is given.
-        """
+        """Return a layer of the model by its name or its index."""
         layers: list[Layer] = cast(Any, self).layers
         if (name is None) == (index is None):
             raise ValueError(f"give `name` or `index`; received name={name!r}, index={index!r}")

@@ -54,8 +54,6 @@ if not TYPE_CHECKING:  # so that type checkers report unknown names
 def set_random_seed(seed: int) -> None:
     """Call :func:`mp_core.random.set_seed`, and seed the generators of Python and NumPy, like Keras.
 
-    Examples
-    --------
     >>> set_random_seed(7)
     >>> float(np.random.rand())
     0.07630828937395717
@@ -66,22 +64,12 @@ def set_random_seed(seed: int) -> None:
 
 
 def clear_session(free_memory: bool = True) -> None:
-    """Restart the numbers in the default names of layers.
+    """Restart the numbers in the default names of layers; `free_memory`, of Keras, has no effect.
 
-    Parameters
-    ----------
-    free_memory : bool
-        An argument of Keras without effect: Python frees unused objects anyway.
-
-    Examples
-    --------
     >>> from mp_core import layers
     >>> clear_session()
     >>> layers.Dense(2).name, layers.Dense(2).name
     ('dense', 'dense_1')
-    >>> clear_session()
-    >>> layers.Dense(2).name
-    'dense'
     """
     forget_names()
 
@@ -89,8 +77,6 @@ def clear_session(free_memory: bool = True) -> None:
 def is_keras_tensor(x: Any) -> bool:
     """Return whether `x` is a symbolic array, such as the result of :func:`mp_core.Input`.
 
-    Examples
-    --------
     >>> import mp_core as mp
     >>> is_keras_tensor(mp.Input((3,))), is_keras_tensor(np.ones(3))
     (True, False)
@@ -101,8 +87,6 @@ def is_keras_tensor(x: Any) -> bool:
 def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> Any:
     """Return a batch for ``fit``: x, (x, y) or (x, y, sample_weight), without parts that are None at the end.
 
-    Examples
-    --------
     >>> pack_x_y_sample_weight([1], [2])
     ([1], [2])
     """
@@ -114,13 +98,6 @@ def pack_x_y_sample_weight(x: Any, y: Any = None, sample_weight: Any = None) -> 
 def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
     """Return inputs, targets and weights of a batch of ``train_step``; missing parts are None.
 
-    Raises
-    ------
-    ValueError
-        `data` has more than three parts, or none.
-
-    Examples
-    --------
     >>> unpack_x_y_sample_weight(([1], [2]))
     ([1], [2], None)
     """
@@ -140,11 +117,6 @@ def to_categorical(x: ArrayLike, num_classes: int | None = None) -> Array:
         Indices of classes, from 0. A last axis of length 1 is removed.
     num_classes : int, optional
         Default: the largest index + 1.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `x` is not integers, or has an index that is not a class.
 
     Examples
     --------
@@ -174,20 +146,11 @@ def normalize(x: ArrayLike, axis: int = -1, order: int = 2) -> Array:
     Parameters
     ----------
     x : array-like
+        Integers become float64.
     axis : int
         The axis of the vectors.
     order : int
-        The order of the norm; 2 is the Euclidean norm.
-
-    Returns
-    -------
-    ndarray
-        In the dtype of `x` if that is floating-point, else float64.
-
-    Raises
-    ------
-    ValueError
-        `order` is not positive.
+        The order of the norm, at least 1; 2 is the Euclidean norm.
 
     Examples
     --------
@@ -214,7 +177,7 @@ def pad_sequences(
     truncating: str = "pre",
     value: float | str = 0.0,
 ) -> Array:
-    """Return sequences of different lengths as the rows of one array.
+    """Return sequences of different lengths as the rows of one array; further axes are those of the items.
 
     Parameters
     ----------
@@ -222,22 +185,10 @@ def pad_sequences(
     maxlen : int, optional
         The length of the rows. Default: the length of the longest sequence.
     dtype : dtype
-        The dtype of the array.
     padding, truncating : {"pre", "post"}
         Whether to pad, or cut off, at the beginning or at the end.
     value : number or str
         The value for padding.
-
-    Returns
-    -------
-    ndarray
-        Shape (sequences, maxlen, ...); further axes are those of the items.
-
-    Raises
-    ------
-    ValueError
-        `padding` or `truncating` is invalid, the items have different shapes, or `sequences` is not a sequence of
-        sequences.
 
     Examples
     --------

@@ -143,8 +143,6 @@ ABSENT: dict[str, dict[str, str]] = {
 def reason_for(name: str, module: str | None = None) -> str | None:
     """Return why mp_core lacks a name of a module of Keras (default: of any module), or None if Keras lacks it too.
 
-    Examples
-    --------
     >>> reason_for("JaxLayer", "layers")
     'runs code or models of another library'
     """
@@ -164,11 +162,6 @@ def refuse(name: str, module: str) -> NoReturn:
 
     It is an AttributeError; in ``from MODULE import NAME`` it is an ImportError, because Python would replace an
     AttributeError by an ImportError without the reason.
-
-    Raises
-    ------
-    AttributeError, ImportError
-        Always.
     """
     path = f"mp_core.{module}" if module else "mp_core"
     reason = message_for(name, module)

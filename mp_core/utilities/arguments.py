@@ -151,15 +151,7 @@ def axis_or_axes(axis: Any) -> int | list[int]:
 
 
 def state_of(state: Any, kinds: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return the pickled state of `owner`; raise unless it has an entry of the right type for each of `kinds`.
-
-    Raises
-    ------
-    TypeError
-        `state` is not a dictionary, or an entry has another type.
-    ValueError
-        An entry is missing.
-    """
+    """Return the pickled state of `owner`; raise unless it has an entry of the right type for each of `kinds`."""
     if not isinstance(state, dict):
         raise TypeError(f"The state of {owner} must be a dictionary; received {type(state).__name__}")
     for name, kind in kinds.items():

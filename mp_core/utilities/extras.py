@@ -31,17 +31,8 @@ _PACKAGES = {
 
 
 def missing(package: str, user: str) -> ModuleNotFoundError:
-    """Return the error for a package that is not installed.
+    """Return the error for a package (its import name) that is not installed; `user`, which needs it, is the subject.
 
-    Parameters
-    ----------
-    package : str
-        The import name, such as ``sklearn``.
-    user : str
-        The function or module that needs it: the subject of the sentence.
-
-    Examples
-    --------
     >>> print(missing("sklearn", "mp_core.interop.sklearn"))
     mp_core.interop.sklearn needs the package sklearn: pip install scikit-learn
     """
@@ -62,20 +53,8 @@ def _installed_by(package: str) -> str:
 def needed_by(user: str) -> Iterator[None]:
     """Run imports; if an optional package is not installed, raise an error that says how to install it.
 
-    If a package is installed but its import fails, its own error is raised.
+    If a package is installed but its import fails, its own error is raised. `user` is the subject of the sentence.
 
-    Parameters
-    ----------
-    user : str
-        The function or module that needs the packages: the subject of the sentence.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        A package is not installed.
-
-    Examples
-    --------
     >>> with needed_by("a plot"):
     ...     import matplotlib
     """

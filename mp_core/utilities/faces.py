@@ -10,8 +10,6 @@ __all__ = ["face_of"]
 def face_of(home: ModuleType) -> tuple[str | None, list[str], Callable[[], list[str]], Callable[[str], Any]]:
     """Return ``__doc__``, ``__all__``, ``__dir__`` and ``__getattr__`` of a module that has all names of another one.
 
-    Examples
-    --------
     >>> from mp_core.training import losses
     >>> _, names, _, find = face_of(losses)
     >>> find("Poisson") is losses.Poisson, "Poisson" in names

@@ -24,20 +24,11 @@ _SORT = (
 
 
 def html_table(rows: Sequence[Sequence[str]], caption: str, left: Collection[int] = (0,)) -> str:
-    """Return an HTML table; a click on a head sorts by its column.
+    """Return an HTML table with a caption; the first row is the head, and a click on it sorts by its column.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        The first row is the head. Cells of numbers must contain only the number, so that they sort by value: write
-        units in the head.
-    caption : str
-        The text above the table.
-    left : collection of int
-        The columns of text, which are aligned left; the others are aligned right.
+    Cells of numbers must contain only the number, so that they sort by value: write units in the head. The columns
+    `left` are text, aligned left.
 
-    Examples
-    --------
     >>> html_table([["policy", "MB"], ["int8", "9.0"]], "two < three").partition("<tbody>")[2]
     '<tr><td class="text">int8</td><td>9.0</td></tr></tbody></table></div>'
     """

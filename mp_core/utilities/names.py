@@ -8,8 +8,6 @@ __all__ = ["named", "snake_case"]
 def snake_case(class_name: str) -> str:
     """Return the name of a class in the snake case of Keras, as in the names of layers, losses and files.
 
-    Examples
-    --------
     >>> snake_case("MeanSquaredError"), snake_case("KLDivergence"), snake_case("Conv2D")
     ('mean_squared_error', 'kl_divergence', 'conv2d')
     """

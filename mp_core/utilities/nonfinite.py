@@ -32,15 +32,10 @@ class NonFiniteError(ValueError):
 
 
 def nonfinite(action: Action) -> AbstractContextManager[None]:
-    """Set the action for outputs that are infinite or NaN, inside a ``with`` block.
+    """Set the action for outputs that are infinite or NaN, inside a ``with`` block: "warn", "raise" or "ignore".
 
-    Parameters
-    ----------
-    action : {"warn", "raise", "ignore"}
-        ``"warn"`` warns once per model; ``"raise"`` raises :class:`NonFiniteError`.
+    ``"warn"`` warns once per model; ``"raise"`` raises :class:`NonFiniteError`.
 
-    Examples
-    --------
     >>> with nonfinite("ignore"):
     ...     action_here()
     'ignore'

@@ -11,8 +11,6 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-
 def integer_of(text: str, least: int, most: int) -> int | None:
     """Return a text as an integer; None unless it is an integer from `least` to `most`.
 
-    Examples
-    --------
     >>> integer_of("12", 0, 99), integer_of("1_2", 0, 99), integer_of("9" * 400, 0, 99)
     (12, None, None)
     """
@@ -25,8 +23,6 @@ def integer_of(text: str, least: int, most: int) -> int | None:
 def number_of(text: str) -> float:
     """Return a text as a float; raise ValueError unless it is a number: ``float`` would read ``1_0`` as 10.
 
-    Examples
-    --------
     >>> number_of(" 1.5e3 "), number_of("-inf")
     (1500.0, -inf)
     >>> number_of("1_0")

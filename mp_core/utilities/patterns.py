@@ -28,28 +28,12 @@ _REPEATS = {_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_
 
 
 def matcher(pattern: str, how: str) -> Callable[[str], object]:
-    """Return a function that returns whether a name matches a pattern.
+    """Return a function that returns whether a name matches a pattern: the whole name, or any part of it ("search").
 
-    Parameters
-    ----------
-    pattern : str
-        A regular expression of Python's ``re``.
-    how : {"fullmatch", "search"}
-        Whether the whole name must match, or any part of it.
+    The pattern is a regular expression of Python's ``re``. It is refused if it is too long, or may take too long for
+    names of 64 characters: it has repeats or alternatives inside repeats, or too many repeats in a row. The function
+    raises ValueError if the name is so long that matching may take too long.
 
-    Returns
-    -------
-    callable
-        It raises ValueError if the name is so long that matching may take too long.
-
-    Raises
-    ------
-    ValueError
-        `pattern` is not a regular expression, is too long, or may take too long for names of 64 characters: it has
-        repeats or alternatives inside repeats, or too many repeats in a row.
-
-    Examples
-    --------
     >>> bool(matcher("encoder/.*/query", "fullmatch")("encoder/layer_0/query"))
     True
     """

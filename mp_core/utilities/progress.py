@@ -16,16 +16,7 @@ _EVERY = 5.0  # seconds between lines
 def progress(items: Iterable[T], *, show: bool, total: int | None, unit: str) -> Iterable[T]:
     """Return `items`; if `show` is true, iterating over the result shows progress on stderr.
 
-    Parameters
-    ----------
-    items : iterable
-        The items over which the caller iterates.
-    show : bool
-        Whether to show progress.
-    total : int or None
-        The number of items, if known.
-    unit : str
-        The name of an item.
+    `total` is the number of items, if known; `unit` is the name of an item.
     """
     return _counted(items, total, unit) if show else items
 
@@ -41,15 +32,8 @@ def _counted(items: Iterable[T], total: int | None, unit: str) -> Iterator[T]:
 def counting(*, show: bool, total: int | None, unit: str, stays: bool = True) -> Iterator[Callable[[int], object]]:
     """Yield a function to call with the number of newly finished items; it shows progress on stderr.
 
-    In a terminal it shows a bar of tqdm, removed at the end; in a notebook a bar that stays. Elsewhere, or without
-    tqdm, it prints a line every five seconds.
-
-    Parameters
-    ----------
-    show, total, unit
-        See :func:`progress`.
-    stays : bool
-        Whether the bar in a notebook stays; False if the caller prints a line instead.
+    In a terminal it shows a bar of tqdm, removed at the end; in a notebook a bar that stays, unless the caller prints a
+    line instead (`stays`). Elsewhere, or without tqdm, it prints a line every five seconds. See :func:`progress`.
     """
     if not show or sys.stderr is None:
         yield lambda count: None

@@ -46,15 +46,7 @@ def _is_nest(part: Any) -> bool:
 
 
 def own_config(config: Any, what: str) -> dict[str, Any]:
-    """Check that `config` is a dictionary of constructor arguments, and return it.
-
-    Raises
-    ------
-    TypeError
-        `config` is not a dictionary.
-    ValueError
-        `config` is nested too deeply.
-    """
+    """Check that `config` is a dictionary of constructor arguments, not nested too deeply, and return it."""
     check_depth(config)
     if not isinstance(config, dict):
         raise TypeError(f"The `config` of a {what} must be a dictionary; received {config!r}")
@@ -62,14 +54,7 @@ def own_config(config: Any, what: str) -> dict[str, Any]:
 
 
 def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[T, dict[str, Any]]:
-    """Return the class that a serialized object names, and its constructor's arguments.
-
-    Raises
-    ------
-    ValueError
-        `config` is not a dictionary, its ``registered_name`` and ``class_name`` are not in `classes`, its ``config`` is
-        not a dictionary, or it is nested too deeply.
-    """
+    """Return the class that a serialized object names, which must be in `classes`, and its constructor's arguments."""
     check_depth(config)
     if not isinstance(config, dict):
         raise ValueError(f"A serialized {what} must be a dictionary with a `class_name`; received {config!r}")
@@ -89,12 +74,7 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
 def check_registered(config: dict[str, Any], found: Any, *names: str) -> None:
     """Raise ValueError if a configuration names an unregistered user class and mp_core's own class was found.
 
-    Parameters
-    ----------
-    config : dict
-    found : class or function
-    *names : str
-        Values of ``registered_name`` that mean mp_core's own class.
+    `names` are the values of ``registered_name`` that mean mp_core's own class.
     """
     name = config.get("registered_name")
     is_ours = str(getattr(found, "__module__", "")).partition(".")[0] == "mp_core"
@@ -126,11 +106,6 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
     name : str, optional
         Default: its ``__name__``. Configurations contain ``"package>name"``.
 
-    Raises
-    ------
-    ValueError
-        A class has no ``get_config``.
-
     Examples
     --------
     >>> from mp_core import layers
@@ -161,8 +136,6 @@ def register_keras_serializable(package: str = "Custom", name: str | None = None
 def get_custom_objects() -> dict[str, Any]:
     """Return the registry, name -> class or function; changes to the dictionary take effect.
 
-    Examples
-    --------
     >>> isinstance(get_custom_objects(), dict)
     True
     """
@@ -172,8 +145,6 @@ def get_custom_objects() -> dict[str, Any]:
 def get_registered_name(obj: Any) -> str:
     """Return the registered name of a class or function; if it is not registered, its ``__name__``.
 
-    Examples
-    --------
     >>> get_registered_name(int)
     'int'
     """

@@ -38,11 +38,6 @@ def serialize_keras_object(obj: Any) -> Any:
         A layer, policy, quantizer or another object with ``get_config``; a function (its name is stored); plain values,
         arrays, bytes, slices, ``...``, and lists, tuples and dictionaries of these.
 
-    Raises
-    ------
-    TypeError
-        `obj` is none of these.
-
     Examples
     --------
     >>> from mp_core.layers import Dropout

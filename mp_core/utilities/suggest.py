@@ -38,8 +38,6 @@ _SHOWN = 200  # most characters of the received word in a message
 def meant(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that the user most likely meant, or None.
 
-    Examples
-    --------
     >>> meant("mixed_bf16", ["bfloat16", "mixed_bfloat16"]), meant("INT8", ["int8"]), meant("conver", ["convert"])
     ('mixed_bfloat16', 'int8', 'convert')
     """
@@ -68,8 +66,6 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 def refusal(word: str, allowed: str, other: str | None = None) -> str:
     """Return a message about a word: what was received, what may have been meant, what is allowed.
 
-    Examples
-    --------
     >>> refusal("two", "must be an integer")
     "received 'two'; it must be an integer"
     >>> refusal("bf16", "must be float32 or bfloat16", "bfloat16")

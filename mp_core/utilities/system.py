@@ -72,13 +72,7 @@ def reading_failure(error: Exception) -> OSError | None:
 
 
 def is_taken(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path exists, even as a broken link.
-
-    Raises
-    ------
-    OSError
-        The system cannot tell; ``os.path.lexists`` would return False.
-    """
+    """Return whether a path exists, even as a broken link; if that is unknown, raise OSError."""
     try:
         os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -87,16 +81,10 @@ def is_taken(path: str | os.PathLike[str]) -> bool:
 
 
 def is_present(path: str | os.PathLike[str]) -> bool:
-    """Return whether an optional file or folder exists.
+    """Return whether an optional file or folder exists; raise OSError if the system cannot tell.
 
-    A broken link raises an error: the Hub's cache has one for a file that it lost, and ``Path.exists`` would hide that.
-
-    Raises
-    ------
-    FileNotFoundError
-        The path, or a folder on it, is a broken link.
-    OSError
-        The system cannot tell.
+    A broken link raises FileNotFoundError: the Hub's cache has one for a file that it lost, and ``Path.exists`` would
+    hide that.
     """
     path = Path(path)
     try:
@@ -112,10 +100,7 @@ def is_present(path: str | os.PathLike[str]) -> bool:
 def files_below(folder: Path) -> Iterator[Path]:
     """Yield the files below a folder, and all links, also those to folders; nothing if it is not a folder.
 
-    Raises
-    ------
-    OSError
-        A folder cannot be read; ``Path.rglob`` would skip it.
+    A folder that cannot be read raises OSError; ``Path.rglob`` would skip it.
     """
 
     def fail(error: OSError) -> None:
@@ -141,12 +126,8 @@ def sync_folder(folder: Path) -> None:
 def lock_folder(folder: Path) -> Descriptor:
     """Lock a folder against other processes until the returned descriptor is closed or garbage-collected.
 
-    On Windows a file beside the folder is locked; the file is not removed.
-
-    Raises
-    ------
-    BlockingIOError
-        Another process has locked it.
+    On Windows a file beside the folder is locked; the file is not removed. If another process has the lock, raise
+    BlockingIOError.
     """
     beside = folder.with_name(f".{folder.name}.lock")
     windows = sys.platform == "win32"

@@ -7,20 +7,11 @@ __all__ = ["aligned", "outline"]
 
 
 def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,), width: int | None = None) -> str:
-    """Return a table as text, with a rule below the head.
+    """Return a table as text, with a rule below the first row, the head.
 
-    Parameters
-    ----------
-    rows : sequence of sequence of str
-        The first row is the head.
-    left : collection of int
-        The columns that are aligned left; the others are aligned right.
-    width : int, optional
-        The most characters of a line. Longer rows are wrapped between cells, and continuation lines are indented. A
-        cell that is wider gets a line of its own.
+    The columns `left` are aligned left, the others right. A row longer than `width` characters is wrapped between
+    cells, and continuation lines are indented. A cell that is wider gets a line of its own.
 
-    Examples
-    --------
     >>> print(aligned([["policy", "MB"], ["float32", "90.3"], ["int8", "9"]]))
     policy     MB
     -------------
@@ -62,8 +53,6 @@ def _groups(widths: Sequence[int], width: int | None) -> list[list[int]]:
 def outline(report: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     r"""Yield a report as lines "key  value"; nested reports are indented below their key.
 
-    Examples
-    --------
     >>> print(*outline({"isas": ["avx2", "scalar"], "kernels": {"int8": "vpmaddwd"}}), sep="\n")
     isas     avx2 scalar
     kernels

@@ -19,8 +19,6 @@ __all__ = [
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """Return `tree` with `function` applied to each leaf.
 
-    Examples
-    --------
     >>> map_leaves(str, {"a": (1, [2])})
     {'a': ('1', ['2'])}
     """
@@ -41,8 +39,6 @@ def _sequence_like(sequence: Any, items: list[Any]) -> Any:
 def leaves(tree: Any) -> Iterator[Any]:
     """Yield the leaves of `tree` in order.
 
-    Examples
-    --------
     >>> list(leaves({"a": (1, [2])}))
     [1, 2]
     """
@@ -56,8 +52,6 @@ def leaves(tree: Any) -> Iterator[Any]:
 def by_key(tree: dict[Any, Any]) -> list[Any]:
     """Return the keys of a dict in the order of Keras: sorted, or in their own order if they cannot be sorted.
 
-    Examples
-    --------
     >>> by_key({"b": 1, "a": 2})
     ['a', 'b']
     """
@@ -70,8 +64,6 @@ def by_key(tree: dict[Any, Any]) -> list[Any]:
 def has_sorted_keys(tree: dict[Any, Any]) -> bool:
     """Return whether the keys of a dict are in the order of Keras, so that a list can replace the dict.
 
-    Examples
-    --------
     >>> has_sorted_keys({"a": 1, "b": 2}), has_sorted_keys({"b": 1, "a": 2})
     (True, False)
     """
@@ -81,8 +73,6 @@ def has_sorted_keys(tree: dict[Any, Any]) -> bool:
 def leaves_by_key(tree: Any) -> Iterator[Any]:
     """Yield the leaves of `tree` in the order of Keras, in which it numbers the outputs of a layer.
 
-    Examples
-    --------
     >>> list(leaves_by_key({"b": 1, "a": (2, [3])}))
     [2, 3, 1]
     """
@@ -96,8 +86,6 @@ def leaves_by_key(tree: Any) -> Iterator[Any]:
 def packed_by_key(structure: Any, found: Iterator[Any]) -> Any:
     """Return `structure` with its leaves replaced by `found`, in the order of :func:`leaves_by_key`.
 
-    Examples
-    --------
     >>> packed_by_key({"b": 0, "a": (0, [0])}, iter([2, 3, 1]))
     {'b': 1, 'a': (2, [3])}
     """
@@ -110,15 +98,8 @@ def packed_by_key(structure: Any, found: Iterator[Any]) -> Any:
 
 
 def leaves_as(structure: Any, tree: Any) -> Iterator[Any]:
-    """Yield the leaves of `tree` in the order of the leaves of `structure`; the order of keys may differ.
+    """Yield the leaves of `tree` in the order of the leaves of `structure`; only the order of keys may differ.
 
-    Raises
-    ------
-    ValueError
-        The two have different structures.
-
-    Examples
-    --------
     >>> list(leaves_as({"b": 0, "a": 0}, {"a": 1, "b": 2}))
     [2, 1]
     """
@@ -142,8 +123,6 @@ def _arrangement(tree: Any) -> Any:
 def numbered(names: Iterable[str]) -> list[str]:
     """Make names unique: a repeated name gets a number, as in Keras' files.
 
-    Examples
-    --------
     >>> numbered(["dense", "dropout", "dense"])
     ['dense', 'dropout', 'dense_1']
     """

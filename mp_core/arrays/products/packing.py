@@ -19,6 +19,8 @@ __all__ = ["pack"]
 def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     """Pack the right operand of products once, so that :func:`matmul` need not pack it in every call.
 
+    The `shape` of the result is that of `b`; :meth:`PackedMatrix.unpack` returns the elements exactly.
+
     Parameters
     ----------
     b : array-like or QuantizedArray
@@ -28,11 +30,6 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
         Cast to this type first. Default: the type of `b`.
 
-    Returns
-    -------
-    PackedMatrix
-        Its `shape` is that of `b`; :meth:`PackedMatrix.unpack` returns the elements exactly.
-
     Notes
     -----
     Memory: the bytes of `b` with k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or
@@ -41,13 +38,6 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
 
     With float rows, packed int4 with zero points is multiplied as ``values - zero_point``, and the sums are scaled. An
     array of such codes that is not packed is dequantized first (:func:`matmul`).
-
-    Raises
-    ------
-    TypeError
-        The type cannot be packed.
-    ValueError
-        `b` has fewer than two axes, or scales that a product cannot apply.
 
     Examples
     --------

@@ -48,14 +48,6 @@ class QuantizedArray(QuantizedFields):
         The shape of the array. Default: the shape of `values`; for int4 and uint4 stored in bytes, with twice the
         length of the last axis.
 
-    Raises
-    ------
-    TypeError
-        `values` is not an ndarray of these types, `scale` is not numeric, or `zero_point` is not of integers.
-    ValueError
-        Shapes do not fit; `axis` or `group_size` does not fit the shape; a zero point is out of the range of the codes,
-        or given for an 8-bit float.
-
     Examples
     --------
     >>> from mp_core import dequantize, quantize
@@ -138,11 +130,6 @@ class QuantizedArray(QuantizedFields):
         block_size : int
             The number of neighbours along `axis` that share a scale; 0: no blocks.
 
-        Raises
-        ------
-        TypeError, ValueError
-            As for :class:`QuantizedArray`.
-
         Examples
         --------
         >>> from mp_core import dequantize
@@ -210,8 +197,6 @@ class QuantizedArray(QuantizedFields):
     def T(self) -> "QuantizedArray":  # noqa: N802
         """The array with its axes in reverse order: a copy for 4-bit codes, a view for others.
 
-        Examples
-        --------
         >>> from mp_core import quantize
         >>> q = quantize([[-1.0, 0.5], [0.0, 2.54]], axis=0)
         >>> q.T.shape, q.T.axis, q.T.values.base is q.values

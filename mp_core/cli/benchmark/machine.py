@@ -21,8 +21,6 @@ class Limit:
 
     It uses the configured number of threads, which must be the same when the limit is created and timed.
 
-    Examples
-    --------
     >>> limit = Limit.multiply("int8")
     >>> limit.unit, limit.work > 1e6
     ('GOP/s', True)
@@ -60,8 +58,6 @@ class Limit:
 def unit_of(dtype: str) -> str:
     """Return the unit of the rate of products of a dtype.
 
-    Examples
-    --------
     >>> unit_of("int8"), unit_of("bfloat16")
     ('GOP/s', 'GFLOP/s')
     """
@@ -78,16 +74,13 @@ def _filled(nbytes: int) -> Array:
 def limits(*, quick: bool = False) -> list[dict[str, Any]]:
     """Measure the limits of this machine: multiply-adds, reads and copies, on one thread and on all.
 
+    Return a dict for each limit: ``limit``, ``unit`` and ``rates``, by number of threads (a string). Copies are
+    measured on one thread only.
+
     Parameters
     ----------
     quick : bool
         Whether to take only three samples of each.
-
-    Returns
-    -------
-    list of dict
-        A dict for each limit: ``limit``, ``unit`` and ``rates``, by number of threads (a string). Copies are measured
-        on one thread only.
 
     Examples
     --------

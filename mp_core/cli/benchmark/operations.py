@@ -159,6 +159,9 @@ def run(
 ) -> list[dict[str, Any]]:
     """Measure operations of mp_core, NumPy and installed peers, on the configured number of threads.
 
+    Return a dict for each row: ``operation``, ``shape``, ``unit``, ``rates`` by contender, and ``speedup``: the median
+    of (seconds of a contender / seconds of mp_core), for the contender for which it is least.
+
     Parameters
     ----------
     operations : iterable of str
@@ -167,17 +170,6 @@ def run(
         Whether to take only three samples of each.
     peers : bool
         Whether to measure installed peers too, not only NumPy.
-
-    Returns
-    -------
-    list of dict
-        A dict for each row: ``operation``, ``shape``, ``unit``, ``rates`` by contender, and ``speedup``: the median
-        of (seconds of a contender / seconds of mp_core), for the contender for which it is least.
-
-    Raises
-    ------
-    ValueError
-        An operation is unknown.
 
     Examples
     --------
@@ -220,24 +212,14 @@ def _row(operation: str, case: _Case, quick: bool) -> dict[str, Any]:
 
 
 def onnxruntime_product(a: Array, b: Array, threads: int) -> Callable[[], Array]:
-    """Return a function that multiplies float32 `a` and `b` with onnxruntime; `b` is a weight of the model.
+    """Return a function that multiplies with onnxruntime; it returns the product in the same array at every call.
 
     Parameters
     ----------
     a, b : ndarray
-        C-contiguous arrays of shapes (..., m, k) and (..., k, n).
+        C-contiguous arrays of float32, shapes (..., m, k) and (..., k, n). `b` is a weight of the model.
     threads : int
         The number of threads of the session.
-
-    Returns
-    -------
-    callable
-        A function without arguments that returns the product, in the same array at every call.
-
-    Raises
-    ------
-    ImportError
-        onnxruntime or onnx is missing.
 
     Examples
     --------

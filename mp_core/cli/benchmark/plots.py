@@ -80,19 +80,13 @@ def check_plots() -> None:
 
 
 def plot(report: Report, path: str | Path) -> None:
-    """Draw a report as an .svg or .png file: a panel for each operation and unit, a line for each shape and type.
+    """Draw a report with matplotlib: a panel for each operation and unit, a line for each shape and type.
 
     Parameters
     ----------
     report : Report
-        The records to draw.
     path : str or Path
-        The file; its suffix chooses the format.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is missing.
+        An .svg or .png file.
 
     Examples
     --------

@@ -35,8 +35,6 @@ _DISTRIBUTIONS = {
 def library(contender: str) -> str:
     """Return the library of a contender, such as "PyTorch" for "torch kn"; "mp_core" unless it is a known peer's.
 
-    Examples
-    --------
     >>> library("torch kn"), library("int8 per row")
     ('PyTorch', 'mp_core')
     """
@@ -170,7 +168,6 @@ def records_of(rows: Iterable[Mapping[str, Any]], threads: int) -> Iterator[Reco
     Parameters
     ----------
     rows : iterable of dict
-        The results.
     threads : int
         The number of threads of the contenders in `run`.
 

@@ -68,8 +68,6 @@ def effort(quick: bool) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the results of :func:`limits` or :func:`run` as an aligned text table.
 
-    Examples
-    --------
     >>> print(table([{"limit": "read, memory", "unit": "GB/s", "rates": {"1": 34.5}}]))
     limit         unit     1
     ------------------------

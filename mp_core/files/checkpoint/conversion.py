@@ -56,7 +56,8 @@ def convert(
     Tensors of mp_core's six float types are cast to one of them or, if they have two or more axes, quantized to 8 or 4
     bits with float32 scales (int4: and zero points). All others are copied. Codes of other tools are read if they are
     float8 with scales; other codes raise an error. `target` appears only when everything is on the disk and no tensor
-    has failed.
+    has failed. A corrupt file, and a tensor to be quantized that has an infinity or NaN, raise ValueError; an argument
+    that does not fit the checkpoint raises :class:`RequestError`.
 
     Parameters
     ----------
@@ -108,16 +109,6 @@ def convert(
         each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures
         ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``, and the
         numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
-
-    Raises
-    ------
-    TypeError
-        A path has another type, such as bytes.
-    OSError
-        A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
-    ValueError
-        A file is corrupt, a tensor to be quantized has an infinity or NaN, an argument is invalid, or it does not fit
-        the checkpoint (:class:`RequestError`).
 
     Examples
     --------

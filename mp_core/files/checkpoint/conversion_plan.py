@@ -24,8 +24,6 @@ _ADDED = re.compile(r"(position|token_type)_embeddings\.weight$|relative_attenti
 class RequestError(ValueError):
     """An argument does not fit the checkpoint; another value may.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import mp_core as mp
@@ -55,14 +53,7 @@ def stored_as(policy: str | DTypePolicy) -> str | Scheme:
     Parameters
     ----------
     policy : str or DTypePolicy
-        A policy, its name, or the spelling of a scheme (see :func:`mp_core.dtype_policies.policy_of`).
-
-    Raises
-    ------
-    TypeError
-        `policy` is neither a string nor a policy, or it is a map of policies.
-    ValueError
-        There is no such policy, or files cannot store weights under it.
+        A policy (no map), its name, or the spelling of a scheme: see :func:`mp_core.dtype_policies.policy_of`.
 
     Examples
     --------
@@ -182,17 +173,9 @@ class Rules:
         return cls(_storable(policy), pairs, patterns, allow_requantize)
 
     def plan(self, tensors: Sequence[tuple[Tensor, str | None]]) -> list[Planned]:
-        """Plan what each tensor is converted to.
+        """Plan what each tensor is converted to; a tensor comes with the name of its policy in the source file, if any.
 
-        Parameters
-        ----------
-        tensors : sequence of (Tensor, str or None)
-            Each tensor with the name of its policy in the source file, if any.
-
-        Raises
-        ------
-        RequestError
-            A pattern matches no tensor, or codes would be quantized again.
+        A pattern that matches no tensor, and codes that would be quantized again, raise RequestError.
         """
         for pattern in (*self.keep, *(pattern for pattern, _ in self.map)):
             if not any(pattern.matches(tensor.name) for tensor, _ in tensors):

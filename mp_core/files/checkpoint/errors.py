@@ -119,8 +119,6 @@ _COMPARE: dict[str, Callable[[float, float], bool]] = {
 class Threshold:
     """A condition under which a tensor fails, such as ``sqnr<30``.
 
-    Examples
-    --------
     >>> threshold = Threshold.parse("sqnr<30")
     >>> threshold.fails({"sqnr": 25.0}), threshold.fails({"sqnr": 40.0}), threshold.fails({"sqnr": nan})
     (True, False, True)

@@ -126,15 +126,8 @@ def open_checkpoint(
     """Read the headers of a checkpoint.
 
     Files that match a pattern of `exclude` are left out; so are weights in other formats and, with `skip_links`, links
-    that lead out of the folder.
-
-    Raises
-    ------
-    OSError
-        A file is missing or cannot be read.
-    ValueError
-        A file is corrupt, an index disagrees with its shards, an index or (without `skip_links`) a link leads out of
-        the folder, or (without `may_be_empty`) a folder has no safetensors file.
+    that lead out of the folder; without it, and in an index, these are errors. Unless `may_be_empty`, a folder must
+    have a safetensors file.
     """
     others: list[str] = []
     indices: list[Index] = []

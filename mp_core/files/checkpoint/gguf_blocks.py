@@ -15,27 +15,15 @@ __all__ = ["KINDS", "Kind"]
 
 
 class Kind(NamedTuple):
-    """A type of numbers.
+    """A type of numbers."""
 
-    Attributes
-    ----------
-    name : str
-        The name in ggml.
-    length : int
-        The numbers in a block.
-    size : int
-        The bytes of a block.
-    read : callable or None
-        Decodes blocks, uint8 of shape (n, size), to float32 of shape (n, length). None: plain numbers of type `dtype`.
-    dtype : str
-        The type of plain numbers.
-    """
-
-    name: str
-    length: int
-    size: int
+    name: str  # the name in ggml
+    length: int  # the numbers in a block
+    size: int  # the bytes of a block
+    # Decodes blocks, uint8 of shape (n, size), to float32 of shape (n, length). None: plain numbers of type
+    # `dtype`.
     read: Callable[[Array], Array] | None = None
-    dtype: str = "float32"
+    dtype: str = "float32"  # the type of plain numbers
 
 
 def _half(blocks: Array, begin: int) -> Array:

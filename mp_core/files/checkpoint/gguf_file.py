@@ -28,20 +28,11 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 
 class GgufTensor(NamedTuple):
-    """A tensor of a file.
-
-    Attributes
-    ----------
-    kind : Kind
-    shape : tuple of int
-        In NumPy's order: neighbours in memory are along the last axis.
-    content : ndarray of uint8
-        A view of the file.
-    """
+    """A tensor of a file."""
 
     kind: Kind
-    shape: tuple[int, ...]
-    content: Array
+    shape: tuple[int, ...]  # in NumPy's order: neighbours in memory are along the last axis
+    content: Array  # a view of the file
 
     def numbers(self) -> Array:
         """Return the numbers: plain types as a view of the file, blocks decoded to float32."""
@@ -72,25 +63,10 @@ class GgufTensor(NamedTuple):
 
 
 def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
-    """Map the tensors of a GGUF file into memory.
+    """Map the tensors of a GGUF file into memory; return them by name in the order of the file, and the metadata.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    tensors : dict of str to GgufTensor
-        In the order of the file.
-    metadata : dict of str to object
-        Numbers, bools and strings that describe the model; for arrays, their lengths.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        It is not a GGUF file, it is damaged, or mp_core does not read a type of its numbers.
+    Metadata are the numbers, bools and strings that describe the model; for arrays, their lengths. Another file, a
+    damaged one, and one with a type of numbers that mp_core does not read raise ValueError.
     """
     whole = map_file(path)
     if whole.size < 4:

@@ -165,15 +165,7 @@ def _texts(values: list[Any]) -> Iterator[str]:
 
 
 def read_header(path: str | os.PathLike[str]) -> Header:
-    """Read and check the header of a file.
-
-    Raises
-    ------
-    OSError
-        The file is missing or cannot be read.
-    ValueError
-        It is not a safetensors file, truncated or corrupt, or has gaps, overlaps or unknown types.
-    """
+    """Read the header of a file, and check that it has no gaps, overlaps or unknown types."""
     with naming(path), open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(_START)

@@ -29,23 +29,16 @@ def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]
     ----------
     path : path
         A safetensors file, the ``.safetensors.index.json`` of a model in several files, or the folder of one model.
+        Types are float64/32/16, bfloat16, float8_e4m3fn, float8_e5m2, integers and bool, and, only copied,
+        float8_e8m0fnu, float8_e4m3fnuz, float8_e5m2fnuz, complex64.
 
     Returns
     -------
     dict of str to ndarray or QuantizedArray
         In the order of the header. Codes of mp_core are a :class:`QuantizedArray`; if the inputs have fixed scales,
         ``NAME.inputs_scale`` and ``NAME.inputs_zero_point`` follow. Float8 codes with the scales of another tool are a
-        QuantizedArray too. If that tool's blocks span several lines, the scales are repeated, because a QuantizedArray
-        has scales for each line.
-
-    Raises
-    ------
-    OSError
-        A file is missing or cannot be read.
-    ValueError
-        A file is truncated or corrupt, has codes of another tool that mp_core cannot read, or a tensor has a dtype
-        other than float64/32/16, bfloat16, float8_e4m3fn, float8_e5m2, signed or unsigned integers, bool, or one of
-        those that are only copied: float8_e8m0fnu, float8_e4m3fnuz, float8_e5m2fnuz, complex64.
+        QuantizedArray too; other codes raise ValueError. If that tool's blocks span several lines, the scales are
+        repeated, because a QuantizedArray has scales for each line.
 
     Examples
     --------
@@ -106,24 +99,13 @@ def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str,
 def stored_policies(path: str | PathLike[str]) -> tuple[str | None, dict[str, str]]:
     """Return the policies under which the tensors of a checkpoint are stored.
 
+    The first result is the name of the policy of all tensors except those in the second, tensor -> name of its policy.
+    It is None if mp_core did not write the checkpoint.
+
     Parameters
     ----------
     path : path
         As for :func:`open_tensors`.
-
-    Returns
-    -------
-    policy : str or None
-        The name of the policy of all tensors except those below; None if mp_core did not write the checkpoint.
-    policies : dict of str to str
-        Tensor -> name of its policy, for tensors with another policy.
-
-    Raises
-    ------
-    OSError
-        A file is missing or cannot be read.
-    ValueError
-        A file is corrupt, names an unknown policy or tensor, or two files of the checkpoint have different policies.
 
     Examples
     --------

@@ -75,29 +75,13 @@ def collected_maps() -> Iterator[Maps]:
 
 
 def map_file(path: str | PathLike[str]) -> Array:
-    """Map the bytes of a regular file into memory, read-only; only pages that are read take memory.
-
-    Raises
-    ------
-    OSError
-        The file is missing or cannot be read.
-    ValueError
-        The file is a pipe or a device.
-    """
+    """Map the bytes of a regular file into memory, read-only; only pages that are read take memory."""
     with naming(path), open_regular(path) as file:
         return map_open(file, path)
 
 
 def map_open(file: BinaryIO, path: str | PathLike[str], start: int = 0, count: int | None = None) -> Array:
-    """Map `count` bytes of an open file from byte `start` on (default: all).
-
-    Raises
-    ------
-    OSError
-        The file cannot be mapped.
-    ValueError
-        The file does not have these bytes.
-    """
+    """Map `count` bytes of an open file from byte `start` on (default: all)."""
     if not fstat(file.fileno()).st_size:
         return np.zeros(0, np.uint8)
     content = np.memmap(file, np.uint8, "r", start, count)

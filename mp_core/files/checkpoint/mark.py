@@ -79,20 +79,10 @@ def _names_other(value: Any, dtype: str | None) -> bool:
 def update_config(
     content: bytes, policy: str, policies: Mapping[str, str], *, dtype: str | None, codes: bool, decoded: bool
 ) -> bytes:
-    """Return the content of ``config.json``, updated to describe the files beside it.
+    """Return the content of ``config.json``, updated to describe the files beside it. No JSON object is unchanged.
 
-    Parameters
-    ----------
-    content : bytes
-        It is returned unchanged if it is no JSON object, or if nothing in it has to change.
-    policy, policies
-        The policy of the tensors; tensor -> policy for those with another one.
-    dtype : str or None
-        The dtype of most numbers in the files.
-    codes : bool
-        Whether the files have codes of mp_core: then an entry describes them, else an entry of mp_core is removed.
-    decoded : bool
-        Whether codes of another tool were decoded: then the entry of that tool is removed.
+    `dtype` is that of most numbers in the files. With `codes`, an entry describes the codes of mp_core; without, such
+    an entry is removed. If codes of another tool were `decoded`, the entry of that tool is removed.
     """
     try:
         config: Any = json.loads(content)

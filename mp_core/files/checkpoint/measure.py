@@ -80,13 +80,6 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
         range (``above_float16``), below its normal numbers but not 0 (``below_float16``), ``infinite`` and ``nan``.
         Codes are measured as the numbers that they decode to.
 
-    Raises
-    ------
-    OSError
-        A file is missing or cannot be read.
-    ValueError
-        A file is corrupt.
-
     Examples
     --------
     >>> from pathlib import Path
@@ -138,13 +131,6 @@ def verify(
         ``a``, ``b``, ``rtol``, ``failed`` (a line for each tensor that only one of them has, whose shapes differ, or
         whose error exceeds `rtol`) and ``tensors``, for those that both have: ``name``, ``shape``, ``dtype``,
         ``new_dtype``, ``bytes``, ``new_bytes`` and the measures of :func:`convert`.
-
-    Raises
-    ------
-    OSError
-        A file is missing or cannot be read.
-    ValueError
-        A file is corrupt, or `rtol` is not a number of at least 0.
 
     Examples
     --------

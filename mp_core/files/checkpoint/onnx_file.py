@@ -64,21 +64,8 @@ Value = int | memoryview
 def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
     """Map the weights of an ONNX file, and of files beside it that it refers to, into memory.
 
-    Parameters
-    ----------
-    path : path
-
-    Returns
-    -------
-    dict of str to ndarray
-        The initializers that are floats. Matrices of products are (outputs, inputs), as in modules of torch.
-
-    Raises
-    ------
-    OSError
-        A file cannot be read.
-    ValueError
-        It is not an ONNX file, it is damaged or quantized, or it refers to a file outside of its folder.
+    They are the initializers that are floats, by name. Matrices of products are (outputs, inputs), as in modules of
+    torch. Another file, and one that is damaged, quantized or refers to a file outside of its folder, raise ValueError.
     """
     try:
         return _tensors(Path(path), memoryview(map_file(path)))

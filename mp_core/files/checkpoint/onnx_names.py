@@ -31,27 +31,14 @@ __all__ = ["NOT_QUANTIZED", "TORCH", "Graph", "Initializer", "Named", "Node", "R
 
 
 class Node(NamedTuple):
-    """A node of a graph.
+    """A node of a graph."""
 
-    Attributes
-    ----------
-    kind : str
-        The name of its operation; for operations of other domains than ONNX's, ``DOMAIN.NAME``.
-    name : str
-    inputs, outputs : tuple of str
-        Names of values.
-    module : str or None
-        The path of the module to whose call it belongs; None if it is unknown.
-    transposes : bool
-        Whether it transposes its second operand or, if it is a Transpose, a matrix.
-    """
-
-    kind: str
+    kind: str  # the name of its operation; for operations of other domains than ONNX's, ``DOMAIN.NAME``
     name: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...]  # inputs, outputs: names of values
     outputs: tuple[str, ...]
-    module: str | None
-    transposes: bool
+    module: str | None  # the path of the module to whose call it belongs; None if it is unknown
+    transposes: bool  # whether it transposes its second operand or, if it is a Transpose, a matrix
 
     @property
     def result(self) -> str:
@@ -68,32 +55,18 @@ class Initializer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The parts of a file from which names are derived.
+    """The parts of a file from which names are derived."""
 
-    Attributes
-    ----------
-    by_torch : bool
-        Whether an exporter of torch wrote it; it writes equal parameters once.
-    by_paths : bool
-        Whether names of nodes are paths: then parameters of the network itself have names without a point.
-    signature : mapping of str to bool
-        The exporter's list of parameters, buffers and constants: name -> whether checkpoints store it. Empty: the file
-        has no list.
-    nodes : list of Node
-    weights : dict of str to Initializer
-        The initializers that are floats.
-    others : dict of str to tuple of int
-        The shapes of all other initializers.
-    files : dict of Path to ndarray of uint8
-        Files beside the ONNX file that have values, each mapped once.
-    """
-
-    by_torch: bool = False
+    by_torch: bool = False  # whether an exporter of torch wrote it; it writes equal parameters once
+    # whether names of nodes are paths: then parameters of the network itself have names without a point
     by_paths: bool = False
+    # The exporter's list of parameters, buffers and constants: name -> whether checkpoints store it. Empty: the
+    # file has no list.
     signature: Mapping[str, bool] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    weights: dict[str, Initializer] = field(default_factory=dict)
-    others: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    weights: dict[str, Initializer] = field(default_factory=dict)  # the initializers that are floats
+    others: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of all other initializers
+    # Files beside the ONNX file that have values, each mapped once
     files: dict[Path, Array] = field(default_factory=dict)
 
 
@@ -117,24 +90,12 @@ class _Use(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The part of a module that an initializer is, according to one node that reads it.
+    """The part of a module that an initializer is, according to one node that reads it."""
 
-    Attributes
-    ----------
-    name : str or None
-        The name of the part; None if the module is unknown.
-    transposed : bool
-        Whether the initializer is the transpose of that part.
-    is_matrix : bool
-        Whether it is the matrix of a product.
-    is_stated : bool
-        Whether the file has this name. Otherwise it is derived from the path of the node.
-    """
-
-    name: str | None
-    transposed: bool
-    is_matrix: bool = False
-    is_stated: bool = False
+    name: str | None  # the name of the part; None if the module is unknown
+    transposed: bool  # whether the initializer is the transpose of that part
+    is_matrix: bool = False  # whether it is the matrix of a product
+    is_stated: bool = False  # Whether the file has this name. Otherwise it is derived from the path of the node.
 
 
 _MICROSOFT = "com.microsoft."
@@ -207,10 +168,7 @@ def module_of(name: str) -> str | None:
 def names_of(graph: Graph) -> dict[str, Named]:
     """Return the names of weights and their values. Constants that are not weights get no name.
 
-    Raises
-    ------
-    RefusedError
-        A weight has no name or is quantized, or two weights have the same name.
+    A weight without a name, a quantized one, and two weights with the same name raise RefusedError.
     """
     for node in graph.nodes:
         for name in node.inputs if _QUANTIZED.search(node.kind) else ():

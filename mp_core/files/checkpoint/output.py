@@ -208,13 +208,9 @@ def _signal_deferred(number: signal.Signals) -> Iterator[None]:
 def check_free(target: Path, names: Set[str], inputs: Iterable[Path], *, force: bool) -> None:
     """Raise unless `target` may be written: as a file, or as a folder with the files `names` if there are any.
 
-    Raises
-    ------
-    FileExistsError
-        `target` exists and `force` is false; or it is a folder where a file will be written, or the reverse; or it is a
-        folder with files that are not in `names`; or it is, or has, one of the files `inputs`, under any name or link.
-    FileNotFoundError
-        The parent folder does not exist.
+    It raises FileExistsError if `target` exists and `force` is false; or it is a folder where a file will be written,
+    or the reverse; or it is a folder with files that are not in `names`; or it is, or has, one of the files `inputs`,
+    under any name or link.
     """
     if not target.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))

@@ -39,13 +39,7 @@ def leads_out(path: Path, folder: Path) -> bool:
 
 
 def path_in(folder: Path, name: Any, what: str) -> Path:
-    """Return the path of a file in a folder.
-
-    Raises
-    ------
-    ValueError
-        The name or a link leads out of the folder; the message begins with `what`.
-    """
+    """Return the path of a file in a folder; if it leads out, raise a ValueError that begins with `what`."""
     if not is_inside(name) or not PurePosixPath(name).name:
         raise ValueError(f"{what} names the file {name!r}; expected a name in its own folder")
     path = folder / str(name)

@@ -14,15 +14,7 @@ _LONGEST = 1 << 26  # most bytes of a line: more than any text that a model read
 
 
 def read_file(path: str | os.PathLike[str], most: int = MAX_JSON) -> bytes:
-    """Return the content of a regular file of at most `most` bytes.
-
-    Raises
-    ------
-    OSError
-        The file is missing or cannot be read.
-    ValueError
-        The file is a pipe, a device or larger.
-    """
+    """Return the content of a regular file of at most `most` bytes."""
     with naming(path), open_regular(path) as file:
         fits = os.fstat(file.fileno()).st_size <= most
         content = _beginning(file, most + 1) if fits else b""  # st_size of files in /proc is 0

@@ -54,24 +54,10 @@ _READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @contextmanager
 def as_safetensors(source: Path, target: Path, exclude: Sequence[str] = ()) -> Iterator[Path]:
-    """Yield `source`, or a temporary copy whose weights are safetensors.
+    """Yield `source`, or a temporary copy beside `target`, the target of the conversion, whose weights are safetensors.
 
-    Parameters
-    ----------
-    source : Path
-        A file, or a folder; the folder is copied if it, or a folder in it, has ``pytorch_model.bin`` and no
-        safetensors.
-    target : Path
-        The target of the conversion; the copy is written beside it.
-    exclude : sequence of str
-        Patterns of files that are not read: the copy has empty files with their names.
-
-    Raises
-    ------
-    OSError
-        A file cannot be read or written.
-    ValueError
-        A file is damaged or has other contents than tensors, or `target` is `source` or inside it.
+    A folder is copied if it, or a folder in it, has ``pytorch_model.bin`` and no safetensors. Of files that match a
+    pattern of `exclude`, which are not read, the copy has empty ones.
     """
     names, empty, olds = _files_of(source, exclude) if source.is_dir() else ([], [], [])
     reader = _READERS.get(source.suffix) if source.is_file() else None
@@ -110,13 +96,7 @@ def _files_of(source: Path, exclude: Sequence[str]) -> tuple[list[str], list[str
 
 
 def open_parts(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """Return the path and the tensors of ``pytorch_model.bin``, or of its index if there are several files.
-
-    Raises
-    ------
-    OSError, ValueError
-        From :func:`mp_core.files.checkpoint.torch_file.open_torch`; or an index refers to a file outside of the folder.
-    """
+    """Return the path and the tensors of ``pytorch_model.bin``, or of its index if there are several files."""
     from mp_core.files.checkpoint.torch_file import open_torch  # seldom needed; imports zipfile
 
     old, parts = folder / _OLD, folder / _PARTS

@@ -151,13 +151,7 @@ def positive(scale: Array, what: str) -> Array:
 
 
 def tensors_of(header: Header, what: object) -> dict[str, Tensor]:
-    """Return the tensors of a file by name; codes are one tensor with their scales.
-
-    Raises
-    ------
-    ValueError
-        The metadata describe codes that the file does not have; the message begins with `what`.
-    """
+    """Return the tensors of a file by name; codes are one tensor with their scales. Errors begin with `what`."""
     entries = header.entries
     codings = load_json(header.metadata.get(QUANTIZATION, "{}").encode(), f"{what}: metadata {QUANTIZATION}")
     folded: dict[str, Tensor] = {}

@@ -76,20 +76,7 @@ class _Name(NamedTuple):
 
 
 def open_torch(path: str | PathLike[str]) -> dict[str, Array]:
-    """Map the tensors of a file of ``torch.save`` into memory; the arrays are read-only.
-
-    Parameters
-    ----------
-    path : path
-        A ``pytorch_model.bin``: a dictionary of tensors on the CPU.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    ValueError
-        The file is not an archive of ``torch.save``, is damaged, or has other contents than named tensors.
-    """
+    """Map the tensors on the CPU in a dictionary of ``torch.save`` into memory; the arrays are read-only."""
     with naming(path), open_regular(path) as file:
         try:
             with zipfile.ZipFile(file) as archive:

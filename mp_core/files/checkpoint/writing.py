@@ -48,20 +48,11 @@ def save_tensors(
         or float8, with scales per index of the first axes or per group along the last axis. The matrix of a layer is
         (outputs, inputs). If a layer quantizes its inputs by fixed scales, these are ``NAME.inputs_scale`` and, for
         int8, ``NAME.inputs_zero_point``; then the int8 or float8 codes ``NAME`` decode to weights * ``inputs_scale``.
+        Names of scales are reserved.
     policy : str or DTypePolicy
         The policy under which layers use the tensors.
     policies : mapping of str to str or DTypePolicy
         Tensor -> policy, for tensors with another policy.
-
-    Raises
-    ------
-    TypeError
-        `path` is not a path, or a tensor is not an ndarray or QuantizedArray.
-    OSError
-        `path` is a folder, or cannot be written.
-    ValueError
-        `policy` is invalid; `policies` has the name of a missing tensor; a tensor has a type or codes that such files
-        cannot store, or a name that is reserved for the scales of another tensor.
 
     Examples
     --------
@@ -108,7 +99,7 @@ def save_folder(
     source : path
         A folder of a model.
     target : path
-        A folder.
+        A folder, not inside `source`.
     tensors, policy, policies
         See :func:`save_tensors`.
     force : bool
@@ -117,15 +108,6 @@ def save_folder(
     home : str, optional
         The folder inside `source` in which to replace files that have tensors with these names. It may have none, for
         example if its weights are in another format. Default: the uppermost folder with such files.
-
-    Raises
-    ------
-    TypeError
-        `source` or `target` is not a path, or a tensor is not an ndarray or QuantizedArray.
-    OSError
-        A file is missing, cannot be read or written, or `target` exists (:class:`FileExistsError`).
-    ValueError
-        See :func:`save_tensors`; or `source` has none of these tensors or is corrupt, or `target` is inside it.
 
     Examples
     --------

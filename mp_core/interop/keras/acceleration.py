@@ -61,8 +61,6 @@ def accelerated() -> Held:
 
     The end of the outermost block restores the original functions, unless :func:`accelerate` was called.
 
-    Examples
-    --------
     >>> with accelerated():  # doctest: +SKIP
     ...     model.predict(x)
     """

@@ -62,12 +62,7 @@ def is_shared(array: Array) -> bool:
 class RecomputedArray:
     """Replaces an array whose elements are stored elsewhere, in another order or dtype.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    dtype : dtype
-    make : callable
-        Returns the array. It is called at each read, and the result is not cached.
+    `make` returns the array. It is called at each read, and the result is not cached.
     """
 
     __slots__ = ("dtype", "make", "shape")

@@ -25,11 +25,6 @@ def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
     dtype : dtype or None
         A floating-point dtype; None reads the stored values.
 
-    Raises
-    ------
-    ValueError
-        `dtype` is not floating-point.
-
     Examples
     --------
     >>> from mp_core.autocast import AutoCastVariable
@@ -47,8 +42,6 @@ def autocast_scope(dtype: DTypeLike | None) -> Scope[None]:
 def read_dtype() -> np.dtype[Any] | None:
     """Return the dtype in which variables are read here; None if they are not cast.
 
-    Examples
-    --------
     >>> with autocast_scope("bfloat16"):
     ...     read_dtype()
     dtype(bfloat16)
@@ -60,8 +53,6 @@ def read_dtype() -> np.dtype[Any] | None:
 def enable_auto_cast_variables(dtype: DTypeLike | None) -> Scope[None]:
     """Return :func:`autocast_scope` with tf.keras' rule: a dtype that is not floating-point means no cast.
 
-    Examples
-    --------
     >>> with enable_auto_cast_variables("float16"):
     ...     read_dtype()
     dtype('float16')

@@ -145,8 +145,6 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     def derived(self, key: Hashable, make: Callable[[Array], T]) -> T:
         """Return ``make(stored value)``, cached for each `key` until the value changes.
 
-        Examples
-        --------
         >>> AutoCastVariable([1.0, 3.0]).derived("sum", lambda array: float(array.sum()))
         4.0
         """
@@ -259,17 +257,10 @@ class AutoCastVariable(NDArrayOperatorsMixin):
     # ---- writes: in the stored dtype, into a new array
 
     def assign(self, value: ArrayLike, *, copy: bool = True) -> Self:
-        """Replace the value; return the variable, so that calls can be chained.
+        """Replace the value by one of the same shape; return the variable, so that calls can be chained.
 
         With ``copy=False`` an array of the stored dtype is kept without a copy; the caller must not write to it any
-        more.
-
-        Raises
-        ------
-        TypeError
-            The variable has an integer dtype, and `value` has a number that does not fit, such as a fraction.
-        ValueError
-            The shape differs.
+        more. A number that does not fit an integer dtype, such as a fraction, raises TypeError.
         """
         array = as_stored(value, self.true_dtype, self.name, copy=copy)
         if array.shape != self.shape:
@@ -460,12 +451,8 @@ def _frozen_cast(array: Array, dtype: np.dtype[Any]) -> Array:
 def as_stored(value: ArrayLike, dtype: np.dtype[Any], name: str, *, copy: bool = False) -> Array:
     """Return `value`, which may be another variable, in the stored dtype of the variable `name`.
 
-    An array that already has this dtype is copied only if `copy` is true.
-
-    Raises
-    ------
-    TypeError
-        `dtype` is an integer type, and `value` has a number that does not fit, such as a fraction.
+    An array that already has this dtype is copied only if `copy` is true. A number that does not fit an integer dtype
+    raises TypeError.
     """
     if isinstance(value, AutoCastVariable):
         value = value.numpy()

@@ -22,7 +22,8 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     A look-up returns the policy of the exact key; else of the one key that matches the path as a regular expression;
     else the default policy. It never raises KeyError. None, the path of a layer that is not built, means the default
-    policy: ``policies[None] = policy`` sets the default of a map that was made without one.
+    policy: ``policies[None] = policy`` sets the default of a map that was made without one. The dtypes, the mode and
+    the scheme of a map are those of its default policy.
 
     Parameters
     ----------
@@ -30,18 +31,10 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
         The policy of paths without a key. None takes the default policy of the process when the map is made. If such a
         map is serialized, it gets the default policy of the process that loads it.
     policy_map : dict, optional
-        Path or regular expression -> anything that :func:`get` accepts. It is copied.
+        Path or regular expression -> anything that :func:`get` accepts. It is copied. An expression that may match too
+        slowly is refused: it has repeats or alternatives within repeats, or more than a few neighbouring repeats.
     match : {"fullmatch", "search"}
         Whether a regular expression must match the whole path (Keras 3.12 and later) or any part (Keras 3.4 to 3.11).
-
-    Raises
-    ------
-    TypeError
-        `policy_map` is not a dict.
-    ValueError
-        `default_policy` is a map, `match` is unknown, a value is not a policy, or a key is not a valid regular
-        expression, or may match too slowly: it has repeats or alternatives within repeats, or more than a few
-        neighbouring repeats.
 
     Examples
     --------
@@ -83,27 +76,22 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     @property
     def compute_dtype(self) -> str:
-        """The compute dtype of the default policy."""
         return self._default.compute_dtype
 
     @property
     def variable_dtype(self) -> str:
-        """The variable dtype of the default policy."""
         return self._default.variable_dtype
 
     @property
     def output_dtype(self) -> str:
-        """The output dtype of the default policy."""
         return self._default.output_dtype
 
     @property
     def quantization_mode(self) -> str | None:
-        """The quantization mode of the default policy."""
         return self._default.quantization_mode
 
     @property
     def scheme(self) -> Scheme | None:
-        """The scheme of the default policy."""
         return self._default.scheme
 
     def __getitem__(self, key: Any) -> DTypePolicy:
@@ -213,7 +201,6 @@ class DTypePolicyMap(DTypePolicy, MutableMapping[str, DTypePolicy]):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the map with the arguments `config`, whose policies may be serialized."""
         entries = own_config(config, "policy").get("policy_map")
         if isinstance(entries, dict):
             entries = {key: deserialize(entry) for key, entry in entries.items()}

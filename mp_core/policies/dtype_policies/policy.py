@@ -60,12 +60,8 @@ def standardize_dtype(dtype: Any) -> str:
     Parameters
     ----------
     dtype : str, numpy.dtype, scalar type, Python type, dtype of PyTorch or TensorFlow, or None
-        None means :func:`mp_core.dtypes.floatx`.
-
-    Raises
-    ------
-    ValueError
-        It is not one of Keras' dtypes. NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not accepted.
+        None means :func:`mp_core.dtypes.floatx`. NumPy's own spellings, such as ``"half"`` and ``"f4"``, are not
+        accepted.
 
     Examples
     --------
@@ -131,13 +127,6 @@ class DTypePolicy:
         ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype, or
         ``"params=float32,compute=bfloat16,output=float32"``. Default: the name of :func:`dtype_policy`.
 
-    Raises
-    ------
-    TypeError
-        `name` is not a string.
-    ValueError
-        `name` is none of the above.
-
     Examples
     --------
     >>> policy = DTypePolicy("mixed_bfloat16")
@@ -189,7 +178,7 @@ class DTypePolicy:
 
     @property
     def scheme(self) -> Scheme | None:
-        """How layers store quantized weights, None for a plain policy."""
+        """How layers store quantized weights; None for plain policies and for modes, such as gptq, without one."""
         return None
 
     def convert_input(self, x: Any, autocast: bool, dtype: str) -> Any:
@@ -241,8 +230,6 @@ class DTypePolicy:
 class FloatDTypePolicy(DTypePolicy):
     """Keras' other name of :class:`DTypePolicy`: equal to it and printed like it, but serialized under its own name.
 
-    Examples
-    --------
     >>> FloatDTypePolicy("mixed_float16") == DTypePolicy("mixed_float16")
     True
     """
@@ -262,8 +249,6 @@ scoped_default: ContextVar[Any] = ContextVar("mp_core.dtype_policy")
 def dtype_policy() -> DTypePolicy:
     """Return the default policy of new layers. If none was set, it has the name :func:`mp_core.dtypes.floatx`.
 
-    Examples
-    --------
     >>> dtype_policy()
     <DTypePolicy "float32">
     """

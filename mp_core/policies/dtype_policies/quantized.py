@@ -32,16 +32,9 @@ class QuantizedDTypePolicy(DTypePolicy):
     Parameters
     ----------
     mode : str
-        One of ``QUANTIZATION_MODES``.
+        One of ``QUANTIZATION_MODES``. int8 does not fit float16.
     source_name : str, optional
         The name of the plain policy, which gives the dtypes. Default: the name of :func:`dtype_policy`.
-
-    Raises
-    ------
-    TypeError
-        `source_name` or `mode` is not a string.
-    ValueError
-        `source_name` is not a plain policy, `mode` is unknown, or they do not fit each other (int8 with float16).
 
     Examples
     --------
@@ -71,12 +64,10 @@ class QuantizedDTypePolicy(DTypePolicy):
 
     @property
     def quantization_mode(self) -> str:
-        """The quantization mode, such as ``"int8"``."""
         return self._quantization_mode
 
     @property
     def scheme(self) -> Scheme | None:
-        """How layers store quantized weights; None for float8, ternary, gptq and awq, which are not schemes."""
         spelling = _SCHEMES.get(self._mode)
         return None if spelling is None else Scheme.parse(spelling)
 
@@ -86,20 +77,12 @@ class QuantizedDTypePolicy(DTypePolicy):
         return self._source_name
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that construct an equal policy."""
         return {"mode": self._mode, "source_name": self._source_name}
 
 
 class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
     """A float8 policy with the length of the history from which its scales are computed.
 
-    Raises
-    ------
-    TypeError
-        `amax_history_length` is not an integer.
-
-    Examples
-    --------
     >>> QuantizedFloat8DTypePolicy("float8", "mixed_bfloat16").amax_history_length
     1024
     """
@@ -123,7 +106,6 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
         return self._amax_history_length
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that construct an equal policy."""
         return super().get_config() | {"amax_history_length": self._amax_history_length}
 
     def _key(self) -> tuple[Any, ...]:
@@ -137,17 +119,9 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
     ----------
     mode : str
         The spelling of a :class:`Scheme`, except ``"int8"``, ``"int4/N"`` and ``"int4/-1"``, for which Keras has
-        classes.
+        classes. int8 products do not fit float16.
     source_name : str, optional
         The name of the plain policy. Default: the name of :func:`dtype_policy`.
-
-    Raises
-    ------
-    TypeError
-        `source_name` or `mode` is not a string.
-    ValueError
-        `source_name` is not a plain policy, `mode` is not such a scheme, or they do not fit each other (int8 products
-        with float16).
 
     Examples
     --------
@@ -170,15 +144,12 @@ class SchemeDTypePolicy(QuantizedDTypePolicy):
 
     @property
     def scheme(self) -> Scheme:
-        """What layers store."""
         return Scheme.parse(self._mode)
 
 
 class Int4DTypePolicy(QuantizedDTypePolicy):
     """int4 weights in blocks that share a scale, such as ``"int4/128"``; -1 (or ``None``) is one block per channel.
 
-    Examples
-    --------
     >>> Int4DTypePolicy("int4/None", "float32")
     <Int4DTypePolicy "int4/-1_from_float32">
     """
@@ -204,7 +175,6 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
 
     @property
     def scheme(self) -> Scheme:
-        """What layers store."""
         if self._block_size < 0:
             return Scheme("int4")
         return Scheme("int4", group_size=min(self._block_size, LARGEST_GROUP), per="group")
@@ -213,8 +183,6 @@ class Int4DTypePolicy(QuantizedDTypePolicy):
 class GPTQDTypePolicy(QuantizedDTypePolicy):
     """Weights from GPTQ: ``"gptq/<bits>/<group_size>"`` with 2, 3, 4 or 8 bits; group size -1 is a whole channel.
 
-    Examples
-    --------
     >>> GPTQDTypePolicy("gptq/4/128", "float32").weight_bits
     4
     """
@@ -256,8 +224,6 @@ class GPTQDTypePolicy(QuantizedDTypePolicy):
 class AWQDTypePolicy(GPTQDTypePolicy):
     """Weights from AWQ: ``"awq/4/<group_size>"``; always 4 bits.
 
-    Examples
-    --------
     >>> AWQDTypePolicy("awq/4/128", "float32").group_size
     128
     """
@@ -286,13 +252,7 @@ _FAMILIES: dict[str, type[QuantizedDTypePolicy]] = {
 
 
 def parse_quantized(name: str) -> QuantizedDTypePolicy:
-    """Return the policy of a name such as ``"int8_from_mixed_bfloat16"``.
-
-    Raises
-    ------
-    ValueError
-        `name` is not ``<mode>_from_<source_name>``, or one of the two is invalid.
-    """
+    """Return the policy of a name such as ``"int8_from_mixed_bfloat16"``."""
     mode, *rest = name.split("_from_")
     if len(rest) != 1:
         raise ValueError(

@@ -36,11 +36,6 @@ def get(identifier: Any) -> DTypePolicy:
         dict, a dtype, or None for the default. A *name* that starts with a quantization mode must be a pair such as
         ``"int8_from_float32"``; for the unquantized dtype pass ``np.dtype("int8")`` or ``DTypePolicy("int8")``.
 
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-
     Examples
     --------
     >>> get("int8_from_mixed_bfloat16")
@@ -81,13 +76,6 @@ def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
         ``"int8"`` alone is an error.)
     argument : str
         The name of the word in error messages.
-
-    Raises
-    ------
-    TypeError
-        `word` is neither a string nor a policy.
-    ValueError
-        `word` names no policy; the message lists the known ones.
 
     Examples
     --------
@@ -135,13 +123,6 @@ def _meant(word: str) -> str | None:
 def serialize(policy: DTypePolicy) -> dict[str, Any]:
     """Return `policy` as the dictionary that Keras writes into its files.
 
-    Raises
-    ------
-    TypeError
-        `policy` is not a policy object. Names of policies are refused too.
-
-    Examples
-    --------
     >>> serialize(DTypePolicy("float32"))["config"]
     {'name': 'float32'}
     """
@@ -153,16 +134,9 @@ def serialize(policy: DTypePolicy) -> dict[str, Any]:
 def deserialize(config: dict[str, Any], custom_objects: dict[str, type[DTypePolicy]] | None = None) -> DTypePolicy:
     """Return the policy of a :func:`serialize` dictionary. Its class is looked up by name; ``module`` may be absent.
 
-    Policy and PolicyV1, the class names in files of tf.keras, mean DTypePolicy.
+    Policy and PolicyV1, the class names in files of tf.keras, mean DTypePolicy. Other classes are those of Keras, your
+    own subclasses, and `custom_objects`.
 
-    Raises
-    ------
-    ValueError
-        `config` is not such a dictionary, or ``class_name`` names neither a class of `custom_objects` nor a policy
-        class, your own subclasses included.
-
-    Examples
-    --------
     >>> deserialize({"class_name": "DTypePolicy", "config": {"name": "mixed_float16"}})
     <DTypePolicy "mixed_float16">
     >>> deserialize({"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}})
@@ -209,13 +183,6 @@ def _checked(policy: Any) -> DTypePolicy:
 def set_dtype_policy(policy: DTypePolicy | str) -> None:
     """Set the default policy of new layers: that of the innermost :func:`policy_scope`, or else of the process.
 
-    Raises
-    ------
-    ValueError
-        `policy` is neither a policy nor the name of one.
-
-    Examples
-    --------
     >>> with policy_scope("float32"):  # so that the change below ends with the block
     ...     set_dtype_policy("mixed_bfloat16")
     ...     dtype_policy()
@@ -227,8 +194,6 @@ def set_dtype_policy(policy: DTypePolicy | str) -> None:
 def policy_scope(policy: DTypePolicy | str) -> Scope[DTypePolicy]:
     """Make `policy` the default inside a ``with`` block, in this thread or task.
 
-    Examples
-    --------
     >>> with policy_scope("mixed_bfloat16"):
     ...     get(None)
     <DTypePolicy "mixed_bfloat16">

@@ -58,20 +58,12 @@ class Scheme:
         The type of the codes. int4 has zero points; the others are symmetric.
     inputs : {"float", "dynamic", "fixed"}
         The inputs of products: floats (weight-only), quantized row by row during the call, or quantized with stored
-        scales.
+        scales. Groups of int8 and float8 need float inputs, and fixed inputs of float8 need ``per="tensor"``.
     group_size : int, optional
-        With ``per="group"``, the number of neighbours in a line that share a scale.
+        With ``per="group"``, the number of neighbours in a line that share a scale: from 1 to 2147483647, for int4 with
+        dynamic inputs a multiple of 8.
     per : {"channel", "tensor", "group"}
         Which weights share a scale: those of a line, of the whole matrix, or of a group.
-
-    Raises
-    ------
-    TypeError
-        `group_size` is neither an integer nor None.
-    ValueError
-        There is no such scheme: groups of int8 and float8 need float inputs, and fixed inputs of float8 need
-        ``per="tensor"``; or `group_size` does not fit `per`, is not from 1 to 2147483647, or is not a multiple of 8 for
-        int4 with dynamic inputs.
 
     Examples
     --------
@@ -103,22 +95,8 @@ class Scheme:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the scheme of a spelling.
+        """Return the scheme of a spelling: one of ``SPELLINGS``, with a number for N.
 
-        Parameters
-        ----------
-        text : str
-            One of ``SPELLINGS``, with a number for N.
-
-        Raises
-        ------
-        TypeError
-            `text` is not a string.
-        ValueError
-            `text` spells no scheme.
-
-        Examples
-        --------
         >>> Scheme.parse("int8").inputs, Scheme.parse("float8_e4m3fn/tensor").per
         ('dynamic', 'tensor')
         """
@@ -130,15 +108,6 @@ class Scheme:
     def of(cls, q: QuantizedArray, inputs: str = "float") -> Self:
         """Return the scheme of a lines-major matrix of codes, for products with these `inputs`.
 
-        Raises
-        ------
-        TypeError
-            `q` is not a QuantizedArray.
-        ValueError
-            No scheme has its codes, axis and groups.
-
-        Examples
-        --------
         >>> str(Scheme.of(quantize(np.eye(4), axis=0, dtype="int4", group_size=2)))
         'int4/2'
         """
@@ -155,8 +124,6 @@ class Scheme:
     def describes(self, q: QuantizedArray) -> bool:
         """Return whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
 
-        Examples
-        --------
         >>> q = quantize(np.eye(4), axis=0, dtype="int4")
         >>> [Scheme.parse(f"int4/{size}").describes(q) for size in (-1, 2, 64)]
         [True, False, True]
@@ -201,21 +168,11 @@ class Scheme:
             )
 
     def quantize(self, lines: ArrayLike) -> QuantizedArray:
-        """Quantize a float matrix.
+        """Quantize a float matrix of shape (n, k), lines-major; a group longer than a line is the whole line.
 
-        Parameters
-        ----------
-        lines : array-like
-            Shape (n, k), lines-major. If there are more axes, groups are along the last one. With fixed inputs,
-            multiply each column by the scale of its input first.
+        If there are more axes, groups are along the last one. With fixed inputs, multiply each column by the scale of
+        its input first.
 
-        Returns
-        -------
-        QuantizedArray
-            A group longer than a line is the whole line.
-
-        Examples
-        --------
         >>> q = Scheme.parse("int4/2").quantize([[0.0, 3.0, -1.0, 0.5]])
         >>> q.scale, q.zero_point
         (array([[0.2, 0.1]], dtype=float32), array([[-8,  2]], dtype=int32))

@@ -54,14 +54,6 @@ def abs_max_quantize(
     scale : ndarray, float32 (float64 for float64 inputs)
         ``values / scale`` approximates `inputs`. The axes that share a scale have length 1.
 
-    Raises
-    ------
-    TypeError
-        `axis` is not of integers.
-    ValueError
-        `axis` is out of range or repeated; `value_range` is not increasing, or does not fit `dtype`; `epsilon` is
-        negative or not a number.
-
     Examples
     --------
     >>> values, scale = abs_max_quantize(np.array([[1.0, -2.0], [0.0, 0.0]], np.float32), axis=-1)
@@ -111,12 +103,6 @@ def abs_max_quantize_grouped_with_zero_point(
         ``(values - zero_point) * scale`` approximates `inputs`.
     zero_point : ndarray, shape (blocks, columns)
         In `dtype`; int32 if that is a float type.
-
-    Raises
-    ------
-    ValueError
-        `inputs` is not a matrix; `block_size` is not a positive integer; `value_range` is not increasing, or does not
-        fit `dtype`; `epsilon` is negative or not a number.
 
     Examples
     --------

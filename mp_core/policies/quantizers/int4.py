@@ -13,28 +13,15 @@ from mp_core.utilities.arguments import axis_of, integer
 def pack_int4(arr: ArrayLike, axis: int = 0, dtype: DTypeLike = "int8") -> tuple[Array, tuple[int, ...], int]:
     """Pack 4-bit integers in pairs along `axis`; the element with the even index is the low half of the byte.
 
+    Return the array, half as long along `axis` (an odd last element is paired with 0), its shape, and the length of
+    `arr` along `axis`, which :func:`unpack_int4` needs.
+
     Parameters
     ----------
     arr : array-like
         In `dtype`: from -8 to 7 for int8, from 0 to 15 for uint8.
     axis : int
     dtype : {"int8", "uint8"}
-
-    Returns
-    -------
-    packed : ndarray of `dtype`
-        Half as long along `axis`, rounded up. An odd last element is paired with 0.
-    shape : tuple of int
-        The shape of `packed`.
-    length : int
-        The length of `arr` along `axis`, which :func:`unpack_int4` needs.
-
-    Raises
-    ------
-    TypeError
-        `arr` does not have the type `dtype`.
-    ValueError
-        `dtype` is neither int8 nor uint8; `axis` is out of range; an element does not fit in 4 bits.
 
     Examples
     --------
@@ -66,13 +53,6 @@ def unpack_int4(packed: ArrayLike, orig_len: int | None, axis: int = 0, dtype: D
         The number of integers along `axis`. None: two for each byte.
     axis : int
     dtype : {"int8", "uint8"}
-
-    Raises
-    ------
-    TypeError
-        `packed` has neither type int8 nor uint8.
-    ValueError
-        `dtype` is neither int8 nor uint8; `axis` is out of range; `orig_len` does not fit the shape of `packed`.
 
     Examples
     --------

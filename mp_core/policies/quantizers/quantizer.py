@@ -28,11 +28,6 @@ class AbsMaxQuantizer:
     epsilon : float
     output_dtype : dtype or str
 
-    Raises
-    ------
-    ValueError
-        `value_range` is not increasing, or not within -128 to 127 for int8; `epsilon` is negative or not a number.
-
     Examples
     --------
     >>> values, scale = AbsMaxQuantizer(axis=0)([[1.0, -4.0], [2.0, 1.0]])
@@ -90,8 +85,6 @@ class AbsMaxQuantizer:
 def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
     """Return the dictionary that Keras stores for `quantizer` in its files.
 
-    Examples
-    --------
     >>> serialize(AbsMaxQuantizer())["class_name"]
     'AbsMaxQuantizer'
     """
@@ -99,16 +92,8 @@ def serialize(quantizer: AbsMaxQuantizer) -> dict[str, Any]:
 
 
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Any:
-    """Return the quantizer for a dictionary of :func:`serialize`; its class is looked up by name.
+    """Return the quantizer for a dictionary of :func:`serialize`; its class may be one of `custom_objects`.
 
-    Raises
-    ------
-    ValueError
-        `config` is not such a dictionary, or ``class_name`` names neither AbsMaxQuantizer nor a class of
-        `custom_objects`.
-
-    Examples
-    --------
     >>> deserialize({"class_name": "AbsMaxQuantizer", "config": {"axis": 0}}).axis
     (0,)
     """
@@ -127,11 +112,6 @@ def get(identifier: Any, **kwargs: Any) -> Any:
         callable, which is returned; a dictionary of :func:`serialize`. None returns None.
     **kwargs
         Arguments for a name or a class.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
 
     Examples
     --------
@@ -156,16 +136,7 @@ def get(identifier: Any, **kwargs: Any) -> Any:
 def has_floating_inputs(config: Any, scale_axes: tuple[set[int], int]) -> bool:
     """Return whether a ``quantization_config`` of Keras keeps the inputs of an int8 layer as floats.
 
-    Parameters
-    ----------
-    config : dict or None
-    scale_axes : tuple of (set of int, int)
-        The axes of the variable along which scales are shared, and its number of axes.
-
-    Raises
-    ------
-    ValueError
-        `config` is neither a dict nor None, or has quantizers that mp_core does not have.
+    `scale_axes` are the axes of the variable along which scales are shared, and its number of axes.
     """
     if config is None:
         return False

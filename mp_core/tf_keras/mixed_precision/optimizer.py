@@ -32,21 +32,13 @@ class LossScaleOptimizer(ScaledOptimizer):
     Parameters
     ----------
     inner_optimizer : Optimizer
-        An optimizer that no other loss scale optimizer wraps.
+        An optimizer that no other loss scale optimizer wraps, and that is none itself.
     dynamic : bool
         Whether the scale changes.
     initial_scale : float, optional
-        Required for a fixed scale. Default for a dynamic scale: 2**15.
+        Above 0. Required for a fixed scale. Default for a dynamic scale: 2**15.
     dynamic_growth_steps : int, optional
         For a dynamic scale only. Default: 2000.
-
-    Raises
-    ------
-    TypeError
-        `inner_optimizer` is not an optimizer, or is a loss scale optimizer; or `dynamic` is not a bool.
-    ValueError
-        `inner_optimizer` is wrapped already; a fixed scale has no `initial_scale`, or has `dynamic_growth_steps`;
-        `initial_scale` is not a float32 number above 0; `dynamic_growth_steps` is not a positive integer.
 
     Examples
     --------
@@ -109,25 +101,13 @@ class LossScaleOptimizer(ScaledOptimizer):
     lr = ScaledOptimizer.learning_rate
 
     def get_scaled_loss(self, loss: Any) -> Any:
-        """Return the loss times the scale, in its own dtype; for a function that returns a loss, return a function.
-
-        Raises
-        ------
-        TypeError
-            The loss is not floating-point.
-        """
+        """Return the loss times the scale, in its own dtype; for a function that returns a loss, return a function."""
         scaled = (lambda: self.scale_loss(loss())) if callable(loss) else self.scale_loss(loss)
         self._called("get_scaled_loss")
         return scaled
 
     def get_unscaled_gradients(self, grads: Sequence[Any]) -> list[Any]:
-        """Return the gradients times the reciprocal of the scale, each in its own dtype; None stays None.
-
-        Raises
-        ------
-        TypeError
-            `grads` is not a list of floating-point gradients and None.
-        """
+        """Return the gradients times the reciprocal of the scale, each in its own dtype; None stays None."""
         if not isinstance(grads, Iterable):
             raise TypeError(f"`grads` must be a list of gradients; received {grads!r}")
         grads = list(grads)
@@ -162,16 +142,6 @@ class LossScaleOptimizer(ScaledOptimizer):
             An argument of tf.keras without effect.
         tape : GradientTape, optional
             Required if `loss` is an array.
-
-        Returns
-        -------
-        iterations : AutoCastVariable or int
-            :attr:`iterations`.
-
-        Raises
-        ------
-        ValueError
-            `loss` is an array and there is no `tape`, or the loss depends on no variable.
         """
         from mp_core.tf_keras.tape import GradientTape  # imports the rules of gradients
 
@@ -188,20 +158,7 @@ class LossScaleOptimizer(ScaledOptimizer):
         return self.apply_gradients(zip(self.get_unscaled_gradients(gradients), variables, strict=True))
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, AutoCastVariable]]) -> Any:
-        """Apply unscaled gradients with the inner optimizer; a dynamic scale skips gradients that are not finite.
-
-        Returns
-        -------
-        iterations : AutoCastVariable or int
-            :attr:`iterations`.
-
-        Raises
-        ------
-        TypeError
-            `grads_and_vars` are not pairs of a gradient and a variable.
-        ValueError
-            Every gradient is None.
-        """
+        """Apply unscaled gradients with the inner optimizer; a dynamic scale skips gradients that are not finite."""
         pairs = checked_pairs(grads_and_vars)
         self._warn_of_missed_calls()
         if not self._step(pairs, None):
@@ -232,13 +189,7 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the optimizer of a configuration, also of TensorFlow 2.3 (with ``optimizer`` and ``loss_scale``).
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is not a dictionary of the constructor's arguments, or the multiplier of its loss scale is not 2.
-        """
+        """Return the optimizer of a configuration, also of TensorFlow 2.3 (with ``optimizer`` and ``loss_scale``)."""
         if "loss_scale" in own_config(config, "LossScaleOptimizer"):
             kinds = {"FixedLossScale": False, "DynamicLossScale": True}
             refusal = (
@@ -264,10 +215,7 @@ def _count_step(optimizer: OptimizerLike) -> None:
 def arguments_of(dynamic: bool, values: dict[str, Any], refusal: str) -> dict[str, Any]:
     """Convert the arguments of an experimental loss scale to those of :class:`LossScaleOptimizer`.
 
-    Raises
-    ------
-    ValueError
-        The multiplier of a dynamic scale is not 2; the message is `refusal` and the scale.
+    If the multiplier of a dynamic scale is not 2, raise a ValueError with `refusal` and the scale.
     """
     if not dynamic:
         return {"dynamic": False, "initial_scale": values.get("loss_scale_value")}

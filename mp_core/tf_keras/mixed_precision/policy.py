@@ -51,13 +51,6 @@ class Policy(DTypePolicy):
         ``"mixed_float16"``, ``"mixed_bfloat16"``, the name of a dtype (TensorFlow's ``"half"``, ``"float"`` and
         ``"double"`` too), or ``"_infer"``: the layer infers its dtypes from its first input or variable.
 
-    Raises
-    ------
-    TypeError
-        `name` is not a string.
-    ValueError
-        `name` is none of the above.
-
     Examples
     --------
     >>> policy = Policy("mixed_float16")
@@ -93,10 +86,7 @@ class Policy(DTypePolicy):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the policy with the arguments `config`; ignore the loss scale of an experimental policy.
-
-        `custom_objects` has no effect.
-        """
+        """Return the policy with the arguments `config`; neither its loss scale nor `custom_objects` has an effect."""
         return cls(**{key: value for key, value in own_config(config, "policy").items() if key != "loss_scale"})
 
 
@@ -135,8 +125,6 @@ def default_as(policy_type: type[P], *plain: type[DTypePolicy]) -> P | DTypePoli
 def global_policy() -> DTypePolicy:
     """Return the default policy of new layers; if none was set, the policy called :func:`mp_core.dtypes.floatx`.
 
-    Examples
-    --------
     >>> global_policy()
     <Policy "float32">
     """
@@ -158,13 +146,8 @@ def as_global(policy: Any, policy_type: type[DTypePolicy], setter: str) -> DType
 def set_global_policy(policy: DTypePolicy | str | None) -> None:
     """Set the default policy of new layers, of tf.keras, Keras 3 and mp_core; None restores floatx.
 
-    Raises
-    ------
-    ValueError
-        The policy does not compute in a floating-point dtype.
+    It must compute in a floating-point dtype.
 
-    Examples
-    --------
     >>> set_global_policy("mixed_bfloat16")
     >>> global_policy()
     <Policy "mixed_bfloat16">
@@ -177,8 +160,6 @@ def set_global_policy(policy: DTypePolicy | str | None) -> None:
 def policy_scope(policy: DTypePolicy | str | None) -> Scope[DTypePolicy]:
     """Make `policy` the default inside a ``with`` block, in this thread or task.
 
-    Examples
-    --------
     >>> with policy_scope("mixed_float16"):
     ...     global_policy()
     <Policy "mixed_float16">
@@ -195,11 +176,6 @@ def get(identifier: Any) -> DTypePolicy:
         A policy, its name, its :func:`serialize` dict, a dtype, or None for the default. A policy is returned
         unchanged; only a plain policy of Keras 3 becomes the ``Policy`` of the same name. Names of Keras 3's quantized
         policies, such as ``"int8_from_float32"``, are accepted. The name ``"_infer"`` is not: use ``Policy("_infer")``.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
 
     Examples
     --------
@@ -229,13 +205,6 @@ def _of_tf(policy: DTypePolicy) -> DTypePolicy:
 def serialize(policy: DTypePolicy) -> str | dict[str, Any] | None:
     """Return the configuration of a policy: a name for a single dtype, None for ``"_infer"``, else a dictionary.
 
-    Raises
-    ------
-    TypeError
-        `policy` is not a policy object; a name is not accepted.
-
-    Examples
-    --------
     >>> serialize(Policy("float32")), serialize(Policy("_infer"))
     ('float32', None)
     >>> serialize(Policy("mixed_float16"))["config"]
@@ -267,13 +236,8 @@ def deserialize(
 ) -> DTypePolicy:
     """Return the policy of a :func:`serialize` configuration; the loss scale of an experimental policy is dropped.
 
-    Raises
-    ------
-    ValueError
-        ``class_name`` is neither in `custom_objects` nor a policy class, or a string is not the name of a policy.
+    The class is one of `custom_objects` or a policy class.
 
-    Examples
-    --------
     >>> deserialize({"class_name": "PolicyV1", "config": {"name": "mixed_float16", "loss_scale": None}})
     <Policy "mixed_float16">
     """

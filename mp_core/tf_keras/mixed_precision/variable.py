@@ -105,17 +105,10 @@ class AutoCastVariable(autocast.AutoCastVariable):
 
 
 def create_autocast_variable(variable: Any) -> AutoCastVariable:
-    """Return a new variable with the value of `variable` that is read in the dtype of the scope.
+    """Return a new variable with the floating-point value of `variable` that is read in the dtype of the scope.
 
     The two share the array until one of them is assigned.
 
-    Raises
-    ------
-    ValueError
-        `variable` is not a variable, or is not floating-point.
-
-    Examples
-    --------
     >>> from mp_core.autocast import enable_auto_cast_variables
     >>> variable = create_autocast_variable(AutoCastVariable([1.0], autocast=False))
     >>> with enable_auto_cast_variables("float16"):

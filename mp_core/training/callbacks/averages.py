@@ -20,11 +20,6 @@ class SwapEMAWeights(Callback):
         Whether to exchange them also from the end of an epoch to the begin of the next: for callbacks such as
         :class:`ModelCheckpoint`, which must come after this one in the list.
 
-    Raises
-    ------
-    ValueError
-        During training: the optimizer of the model has no `use_ema`.
-
     Examples
     --------
     >>> import numpy as np
@@ -44,11 +39,9 @@ class SwapEMAWeights(Callback):
         self.swap_on_epoch = boolean(swap_on_epoch, "swap_on_epoch")
 
     def get_state(self) -> dict[str, Any]:
-        """Return whether weights and averages are exchanged."""
         return {"swapped": self._optimizer().averages_swapped}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore whether weights and averages are exchanged; the weights themselves were loaded before."""
         self._check_state(state)
         self._optimizer().averages_swapped = state["swapped"]
 
@@ -57,28 +50,22 @@ class SwapEMAWeights(Callback):
         self._swap(False)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Exchange weights and averages back."""
         self._swap(False)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Exchange weights and averages if `swap_on_epoch`."""
         if self.swap_on_epoch:
             self._swap(True)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Exchange weights and averages."""
         self._swap(True)
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """Exchange weights and averages back."""
         self._swap(False)
 
     def on_predict_begin(self, logs: Logs = None) -> None:
-        """Exchange weights and averages."""
         self._swap(True)
 
     def on_predict_end(self, logs: Logs = None) -> None:
-        """Exchange weights and averages back."""
         self._swap(False)
 
     def _swap(self, swapped: bool) -> None:

@@ -26,7 +26,7 @@ ALIASES = {f"on_train_batch_{when}": f"on_batch_{when}" for when in ("begin", "e
 
 
 class Callback:
-    """The base of the callbacks: a subclass overrides the methods for the events that it handles.
+    """The base of the callbacks: a subclass overrides the methods of the events that it handles; others do nothing.
 
     If a callback has a state, an interrupted training can restore it (:class:`BackupAndRestore`,
     :meth:`~mp_core.training.trainer.Trainer.save_training_state`). List the attributes in `state_attributes`, or
@@ -46,9 +46,6 @@ class Callback:
 
     Examples
     --------
-    >>> class Losses(Callback):
-    ...     def on_train_batch_end(self, batch, logs=None):
-    ...         print(batch, logs["loss"])
     >>> class Steps(Callback):
     ...     state_attributes = ("steps",)  # an interrupted training restores this count
     ...     steps = 0
@@ -70,23 +67,14 @@ class Callback:
         self.model: Any = None
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state: the values of `state_attributes`.
+        """Return the state: names and values of `state_attributes`; empty: no state.
 
-        Returns
-        -------
-        dict of str
-            Values may be numbers, strings, None, arrays, and lists and dictionaries of them. Empty: no state.
+        Values may be numbers, strings, None, arrays, and lists and dictionaries of them.
         """
         return {name: getattr(self, name) for name in self.state_attributes}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`get_state` returned; tuples have become lists.
-
-        Raises
-        ------
-        ValueError
-            The names differ, or a value is not allowed.
-        """
+        """Restore a state that :meth:`get_state` returned; tuples have become lists. Others raise ValueError."""
         if state.keys() != set(self.state_attributes):
             raise ValueError(f"`state` must have {', '.join(self.state_attributes)}; received {', '.join(state)}")
         self._check_state(state)
@@ -107,54 +95,54 @@ class Callback:
         self.model = model
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Do nothing: called before the first epoch."""
+        """Act before the first epoch."""
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Do nothing: called after the last epoch, with its logs."""
+        """Act after the last epoch, with its logs."""
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Do nothing: called before an epoch."""
+        """Act before an epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Do nothing: called after an epoch and its validation, with the means of both."""
+        """Act after an epoch and its validation, with the means of both."""
 
     def on_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Do nothing: Keras' short name of :meth:`on_train_batch_begin`."""
+        """Act as :meth:`on_train_batch_begin`, whose short name in Keras this is."""
 
     def on_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Do nothing: Keras' short name of :meth:`on_train_batch_end`."""
+        """Act as :meth:`on_train_batch_end`, whose short name in Keras this is."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Call :meth:`on_batch_begin`: called before a batch."""
+        """Act before a batch; call :meth:`on_batch_begin`."""
         self.on_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Call :meth:`on_batch_end`: called after a batch, with the means so far."""
+        """Act after a batch, with the means so far; call :meth:`on_batch_end`."""
         self.on_batch_end(batch, logs)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Do nothing: called before an evaluation."""
+        """Act before an evaluation."""
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """Do nothing: called after an evaluation, with its means."""
+        """Act after an evaluation, with its means."""
 
     def on_test_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Do nothing: called before a batch of an evaluation."""
+        """Act before a batch of an evaluation."""
 
     def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Do nothing: called after a batch of an evaluation, with the means so far."""
+        """Act after a batch of an evaluation, with the means so far."""
 
     def on_predict_begin(self, logs: Logs = None) -> None:
-        """Do nothing: called before a prediction."""
+        """Act before a prediction."""
 
     def on_predict_end(self, logs: Logs = None) -> None:
-        """Do nothing: called after a prediction."""
+        """Act after a prediction."""
 
     def on_predict_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Do nothing: called before a batch of a prediction."""
+        """Act before a batch of a prediction."""
 
     def on_predict_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Do nothing: called after a batch of a prediction."""
+        """Act after a batch of a prediction."""
 
 
 class History(Callback):
@@ -187,11 +175,9 @@ class History(Callback):
         self.history: dict[str, list[Any]] = {}
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Clear the list of epochs."""
         self.epoch = []
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Append the logs of an epoch."""
         self.epoch.append(epoch)
         for name, value in (logs or {}).items():
             self.history.setdefault(name, []).append(value)
@@ -206,16 +192,9 @@ class LambdaCallback(Callback):
         Method name -> function, such as ``on_epoch_end=lambda epoch, logs: ...``. A function that takes fewer arguments
         than the method gets the first ones. A name that does not start with ``on_`` becomes an attribute.
 
-    Raises
-    ------
-    TypeError
-        The method does not exist, or the function cannot be called with its arguments.
-
     Examples
     --------
     >>> LambdaCallback(on_epoch_end=lambda epoch, logs: print(epoch, logs)).on_epoch_end(3, {"loss": 0.5})
-    3 {'loss': 0.5}
-    >>> LambdaCallback(on_epoch_end=print).on_epoch_end(3, {"loss": 0.5})
     3 {'loss': 0.5}
     """
 
@@ -232,13 +211,7 @@ class LambdaCallback(Callback):
 
 
 def _with_fewer_arguments(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function that accepts the arguments of a method, and passes only as many as `function` takes.
-
-    Raises
-    ------
-    TypeError
-        `function` requires other arguments.
-    """
+    """Return a function that accepts the arguments of a method, and passes only as many as `function` takes."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # the function has no signature

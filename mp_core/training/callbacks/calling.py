@@ -25,11 +25,6 @@ class CallbackList:
     **params
         Become the attribute ``params`` of the callbacks.
 
-    Raises
-    ------
-    TypeError
-        `callbacks` contain something other than callbacks.
-
     Examples
     --------
     >>> from mp_core.callbacks import LambdaCallback
@@ -78,12 +73,8 @@ class CallbackList:
         """Restore the states of :meth:`get_states`; several callbacks of one class are matched by their order.
 
         A callback without a stored state starts from scratch, and a state without a callback is dropped, both with a
-        warning. There is no warning if `states` is empty, because the state was saved outside of ``fit``.
-
-        Raises
-        ------
-        ValueError
-            A callback rejects its state. All callbacks keep their current states.
+        warning. There is no warning if `states` is empty, because the state was saved outside of ``fit``. If a callback
+        rejects its state (ValueError), all callbacks keep their current states.
         """
         attributes = [vars(callback) for callback in self.callbacks]
         held = [x for part in attributes for x in part.values() if isinstance(x, list | dict | set)]

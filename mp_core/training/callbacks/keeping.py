@@ -9,50 +9,33 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core.training.callbacks.base import BEST, COUNT, Callback, Logs, Rule
-from mp_core.training.callbacks.watching import MonitorCallback
+from mp_core.training.callbacks.watching import WATCHED, MonitorCallback
 from mp_core.utilities.arguments import boolean, path_of, positive_integer
 from mp_core.utilities.system import is_present
 
 __all__ = ["BackupAndRestore", "ModelCheckpoint"]
 
 
+@WATCHED
 class ModelCheckpoint(MonitorCallback):
     """Write the model, or its weights, after epochs or batches.
 
     Parameters
     ----------
     filepath : str or os.PathLike
-        Must end in ``.keras`` or, for weights, ``.weights.h5``. ``{epoch}`` and names in the logs are replaced; after
-        batches also ``{batch}``.
-    monitor : str
-        The name in the logs that `save_best_only` compares.
+        Must end in ``.keras`` or, for weights, ``.weights.h5``. ``{epoch}`` and names in the logs are replaced, after
+        batches also ``{batch}``. A name that is not in the logs raises KeyError; if it is missing only because this
+        epoch had no validation, nothing is written, with a warning.
     verbose : int
         Whether to print a line for each file.
     save_best_only : bool
         Whether to write only if `monitor` is better than all values before. If it is an array or not in the logs, the
         file is written with a warning.
     save_weights_only : bool
-    mode : {"auto", "min", "max"}
-        As for :class:`EarlyStopping`.
     save_freq : "epoch" or int
         Write after each epoch, or after every n batches.
     initial_value_threshold : float, optional
         The initial best value.
-
-    Attributes
-    ----------
-    best : float or None
-        The best value so far.
-    monitor_op : callable or None
-        As for :class:`MonitorCallback`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is invalid; during training, mode "auto" finds no direction.
-    KeyError
-        `filepath` has a name that is not in the logs. If it is missing only because this epoch had no validation,
-        nothing is written, with a warning.
 
     Examples
     --------
@@ -94,17 +77,14 @@ class ModelCheckpoint(MonitorCallback):
         self.batches = self._epoch = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Store the epoch."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Write the file after every `save_freq` batches."""
         self.batches += 1
         if self.save_freq is not None and self.batches % self.save_freq == 0:
             self._save({"batch": batch + 1, **(logs or {})})
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write the file after an epoch."""
         if self.save_freq is None:
             self._save(dict(logs or {}))
 
@@ -172,11 +152,6 @@ class BackupAndRestore(Callback):
         Whether to remove the file at the end of training, and the folder if it is empty. If False, a later ``fit`` with
         more epochs continues from the file.
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is invalid; when training begins: the model is not built, or the file belongs to another model.
-
     Examples
     --------
     >>> model.fit(x, y, epochs=10, callbacks=[BackupAndRestore("backup")])  # doctest: +SKIP
@@ -199,7 +174,6 @@ class BackupAndRestore(Callback):
         self.batches = 0
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Restore the state of the file, if it exists."""
         if not self.model.built:
             raise ValueError(
                 f"BackupAndRestore needs a model that is built before `fit`; '{self.model.name}' is not: call it once, "
@@ -221,13 +195,11 @@ class BackupAndRestore(Callback):
             self.model.stop_training = False
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Write the file after every `save_freq` batches."""
         self.batches += 1
         if self.save_freq is not None and self.batches % self.save_freq == 0:
             self._save()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write the file after an epoch."""
         self._save()
 
     def _save(self) -> None:
@@ -237,7 +209,6 @@ class BackupAndRestore(Callback):
         self._stopped_marker.unlink(missing_ok=True)
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Remove the file, or keep it for a later training."""
         if not self.delete_checkpoint:
             if self.model.stop_training:
                 self._stopped_marker.touch()

@@ -17,8 +17,6 @@ class ProgbarLogger(Callback):
     Each epoch prints a line. With ``verbose="auto"`` or 1, terminals and notebooks show a bar of batches until the end
     of the epoch. See :mod:`mp_core.utilities.progress`.
 
-    Examples
-    --------
     >>> bar = ProgbarLogger()
     >>> bar.set_params({"verbose": 2, "epochs": 3})  # as ``fit(..., epochs=3, verbose=2)`` does
     >>> bar.on_epoch_begin(0)
@@ -38,39 +36,32 @@ class ProgbarLogger(Callback):
         self._in_training = True
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Show a bar."""
         self._begin = time.perf_counter()
         self._open()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Advance the bar."""
         if self._update is not None:
             self._update(1)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Remove the bar, and print the means of the epoch."""
         self._close()
         self._print(f"Epoch {epoch + 1}/{self.params.get('epochs')}", logs)
 
     def on_test_begin(self, logs: Logs = None) -> None:
-        """Show a bar, unless this is a validation."""
         if not self._in_training:
             self._begin = time.perf_counter()
             self._open()
 
     def on_test_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Advance the bar."""
         if not self._in_training and self._update is not None:
             self._update(1)
 
     def on_test_end(self, logs: Logs = None) -> None:
-        """Remove the bar, and print the means."""
         if not self._in_training:
             self._close()
             self._print("Evaluated", logs)
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Remove the bar of a stopped epoch."""
         self._close()
 
     def _open(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core.training.callbacks.base import BEST, COUNT, Callback, Logs, Rule
-from mp_core.training.callbacks.watching import MonitorCallback
+from mp_core.training.callbacks.watching import WATCHED, MonitorCallback
 from mp_core.utilities.arguments import integer, number
 
 __all__ = ["LearningRateScheduler", "ReduceLROnPlateau"]
@@ -22,11 +22,6 @@ class LearningRateScheduler(Callback):
         ``schedule(epoch, rate)`` or ``schedule(epoch)`` returns the new rate.
     verbose : int
         Whether to print the rate.
-
-    Raises
-    ------
-    TypeError, ValueError
-        `schedule` is not a function or does not return a number, or the optimizer's learning rate cannot be set.
 
     Examples
     --------
@@ -51,7 +46,6 @@ class LearningRateScheduler(Callback):
             self._takes_rate = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        """Set the learning rate."""
         given = (epoch, float(self.model.optimizer.learning_rate)) if self._takes_rate else (epoch,)
         rate = number(self.schedule(*given), "schedule")
         self.model.optimizer.learning_rate = rate
@@ -59,27 +53,21 @@ class LearningRateScheduler(Callback):
             print(f"Epoch {epoch + 1}: LearningRateScheduler setting learning rate to {rate}.")
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Add the learning rate to the logs."""
         _add_rate_to(self.model.optimizer, logs)
 
 
+@WATCHED
 class ReduceLROnPlateau(MonitorCallback):
     """Reduce the learning rate when the monitored value has not improved for some epochs.
 
     Parameters
     ----------
-    monitor : str
-        A name in the logs.
     factor : float
         Below 1: the rate is multiplied by it.
     patience : int
         The number of epochs without improvement before the rate is reduced.
     verbose : int
         Whether to print the new rate.
-    mode : {"auto", "min", "max"}
-        As for :class:`EarlyStopping`.
-    min_delta : float
-        The smallest change that counts as an improvement.
     cooldown : int
         After a reduction, this number of epochs does not count towards `patience`.
     min_lr : float
@@ -87,17 +75,8 @@ class ReduceLROnPlateau(MonitorCallback):
 
     Attributes
     ----------
-    best : float or None
     wait, cooldown_counter : int
         The epochs without improvement, and the remaining epochs of the cooldown.
-    monitor_op : callable or None
-        As for :class:`MonitorCallback`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is invalid, or the optimizer's learning rate cannot be set; during training, mode "auto" finds no
-        direction, or the value is an array. If the logs have no `monitor`, the epoch is skipped with a warning.
 
     Examples
     --------
@@ -133,7 +112,6 @@ class ReduceLROnPlateau(MonitorCallback):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Reset the attributes."""
         self.best, self.wait, self.cooldown_counter = None, 0, 0
 
     def in_cooldown(self) -> bool:
@@ -141,7 +119,6 @@ class ReduceLROnPlateau(MonitorCallback):
         return self.cooldown_counter > 0
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Add the learning rate to the logs; reduce it if there was no improvement for `patience` epochs."""
         _add_rate_to(self.model.optimizer, logs)
         value = self._monitored_value(logs)
         if value is None:

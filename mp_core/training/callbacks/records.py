@@ -64,7 +64,6 @@ class CSVLogger(Callback):
         self._start, self._lines = 0, ""  # size of the file at the start, and the lines written since
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Truncate the file, unless `append`."""
         self._names, self._start, self._lines = None, 0, ""
         if self.append and self._path.exists() and self._path.stat().st_size:
             with self._path.open(newline="") as file:
@@ -76,7 +75,6 @@ class CSVLogger(Callback):
             self._path.write_text("")
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Write the line of an epoch to the file."""
         logs = logs or {}
         text = io.StringIO(newline="")
         writer = csv.writer(text, delimiter=self.separator, lineterminator="\n")
@@ -89,11 +87,9 @@ class CSVLogger(Callback):
         self._write(text.getvalue())
 
     def get_state(self) -> dict[str, Any]:
-        """Return the columns, the size of the file at the start, and the written lines."""
         return {"names": self._names, "start": self._start, "lines": self._lines}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the lines of the file; remove lines that were written later."""
         self._check_state(state)
         self._names, self._start, self._lines = state["names"], state["start"], ""
         os.truncate(self._path, min(self._start, self._path.stat().st_size))
@@ -132,7 +128,7 @@ def _cell(value: Any) -> Any:
 
 
 class LossCurve(Callback):
-    """Plot training and validation loss over the epochs; the file is rewritten after each epoch.
+    """Plot training and validation loss over the epochs with matplotlib; rewrite the file after each epoch.
 
     Parameters
     ----------
@@ -140,11 +136,6 @@ class LossCurve(Callback):
         With the suffix ``.svg``, ``.png`` or ``.pdf``.
     monitor : sequence of str
         Names in the logs; each is plotted with its ``val_`` counterpart.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is missing (extra ``plot``).
 
     Examples
     --------
@@ -170,11 +161,9 @@ class LossCurve(Callback):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Clear the curves."""
         self.curves = {}
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Plot all epochs so far."""
         from matplotlib.figure import Figure
 
         for name in (prefix + name for name in self.monitor for prefix in ("", "val_")):

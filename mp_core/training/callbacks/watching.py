@@ -10,8 +10,9 @@ import numpy as np
 from mp_core import ops
 from mp_core.training.callbacks.base import BEST, COUNT, Callback, Logs, Rule
 from mp_core.utilities.arguments import boolean, integer, number
+from mp_core.utilities.docstrings import documented
 
-__all__ = ["EarlyStopping", "MonitorCallback", "TerminateOnNaN"]
+__all__ = ["WATCHED", "EarlyStopping", "MonitorCallback", "TerminateOnNaN"]
 
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "min": ops.less, "max": ops.greater, "down": ops.less, "up": ops.greater,
@@ -19,20 +20,18 @@ _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
 """Mode or direction of a metric -> comparison that is true if the first value is better."""
 
 
-class MonitorCallback(Callback):
-    """The base of the callbacks that monitor one value of the logs.
-
+WATCHED = documented("""
     Parameters
     ----------
     monitor : str
-        A name in the logs.
+        A name in the logs; an epoch without it is skipped with a warning.
+    min_delta : float
+        The smallest change that counts as an improvement.
     mode : {"auto", "min", "max"}
         Whether smaller or larger values are better. "auto": smaller for a loss; for a metric, its direction. Other
         strings are treated as "auto", with a warning.
     baseline : float, optional
         The initial value of :attr:`best`.
-    min_delta : float
-        The smallest change that counts as an improvement.
 
     Attributes
     ----------
@@ -40,14 +39,14 @@ class MonitorCallback(Callback):
         The best value so far.
     monitor_op : callable or None
         ``mp_core.ops.less`` or ``mp_core.ops.greater``; None before the first value.
+""")
+"""The parameters and attributes of the callbacks that monitor a value."""
 
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is invalid; during training, mode "auto" finds no direction, or the value is an array.
 
-    Examples
-    --------
+@WATCHED
+class MonitorCallback(Callback):
+    """The base of the callbacks that monitor one value of the logs.
+
     >>> from mp_core import ops
     >>> class Best(MonitorCallback):
     ...     def on_epoch_end(self, epoch, logs=None):
@@ -76,13 +75,7 @@ class MonitorCallback(Callback):
         self.monitor_op: Callable[[Any, Any], Any] | None = None
 
     def _set_monitor_op(self) -> None:
-        """Set :attr:`monitor_op`; the first batch must be over, because it creates the model's metrics.
-
-        Raises
-        ------
-        ValueError
-            The mode is "auto", and the direction is unknown.
-        """
+        """Set :attr:`monitor_op`; the first batch must be over, because it creates the model's metrics."""
         is_loss = self.monitor in ("loss", "val_loss")
         direction = self.mode if self.mode != "auto" else "down" if is_loss else self.model.direction_of(self.monitor)
         if direction is None:
@@ -106,13 +99,7 @@ class MonitorCallback(Callback):
         return bool(self.monitor_op(np.float64(monitor_value + margin), np.float64(reference_value)))  # type: ignore[misc]
 
     def _monitored_value(self, logs: Logs) -> float | None:
-        """Return the monitored value; None, with a warning, if it is not in the logs.
-
-        Raises
-        ------
-        ValueError
-            The value is an array, or the mode is "auto" and the direction is unknown.
-        """
+        """Return the monitored value; None, with a warning, if it is not in the logs."""
         if self.monitor_op is None:
             self._set_monitor_op()
         value = (logs or {}).get(self.monitor)
@@ -131,21 +118,16 @@ class MonitorCallback(Callback):
         return float(np.ravel(value)[0])
 
 
+@WATCHED
 class EarlyStopping(MonitorCallback):
     """Stop training when the monitored value has not improved for some epochs.
 
     Parameters
     ----------
-    monitor : str
-        A name in the logs.
-    min_delta : float
-        The smallest change that counts as an improvement.
     patience : int
         The number of epochs without improvement before training stops.
     verbose : int
         Whether to print when training stops.
-    mode : {"auto", "min", "max"}
-        Whether smaller or larger values are better. "auto": smaller for a loss; for a metric, its direction.
     baseline : float, optional
         Values that are not better than it do not count as improvements.
     restore_best_weights : bool
@@ -157,17 +139,7 @@ class EarlyStopping(MonitorCallback):
     ----------
     stopped_epoch, best_epoch, wait : int
         The epoch that stopped training (0: none), the epoch of the best value, and the epochs without improvement.
-    best : float or None
-        The best value of this training.
     best_weights : list of ndarray or None
-    monitor_op : callable or None
-        As for :class:`MonitorCallback`.
-
-    Raises
-    ------
-    TypeError, ValueError
-        An argument is invalid; during training, mode "auto" finds no direction, or the value is an array. If the logs
-        have no `monitor`, the epoch is skipped with a warning.
 
     Examples
     --------
@@ -203,7 +175,6 @@ class EarlyStopping(MonitorCallback):
         self.on_train_begin()
 
     def on_train_begin(self, logs: Logs = None) -> None:
-        """Reset the attributes."""
         self.wait, self.stopped_epoch, self.best_epoch = 0, 0, 0
         self.best, self.best_weights = None, None
 
@@ -217,7 +188,6 @@ class EarlyStopping(MonitorCallback):
         super().set_state(state)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
-        """Compare the value with the best one; stop training after `patience` epochs without improvement."""
         value = self._monitored_value(logs)
         if value is None or epoch < self.start_from_epoch:
             return
@@ -233,7 +203,6 @@ class EarlyStopping(MonitorCallback):
             self.model.stop_training = True
 
     def on_train_end(self, logs: Logs = None) -> None:
-        """Restore the best weights if `restore_best_weights`."""
         if self.stopped_epoch and self.verbose:
             print(f"Epoch {self.stopped_epoch + 1}: early stopping")
         if self.restore_best_weights and self.best_weights is not None:
@@ -266,7 +235,6 @@ class TerminateOnNaN(Callback):
         self.raise_error = boolean(raise_error, "raise_error")
 
     def on_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Check the loss."""
         loss = (logs or {}).get("loss")
         if loss is not None and not math.isfinite(loss):
             if self.raise_error:

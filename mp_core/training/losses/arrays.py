@@ -50,12 +50,9 @@ def floats(x: Any, argument: str) -> Array:
 
 
 def matching_floats(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
-    """Convert targets and outputs to floats of the same dtype and shape.
+    """Convert targets and outputs to floats of the same dtype; raise ValueError if their shapes differ.
 
-    Raises
-    ------
-    ValueError
-        The shapes differ. Broadcasting would compare targets with outputs of other samples.
+    Broadcasting would compare targets with outputs of other samples.
     """
     y_true, y_pred = same_rank(floats(y_true, "y_true"), floats(y_pred, "y_pred"))
     if y_true.dtype != y_pred.dtype:
@@ -78,11 +75,6 @@ def broadcastable(x: Array, shape: tuple[int, ...], argument: str) -> Array:
     """Return weights or a mask with the rank of `shape`: append axes of length 1, or drop one.
 
     So weights of shape (n,) for values of shape (n, T) are one number per sample, for every T.
-
-    Raises
-    ------
-    ValueError
-        `x` does not broadcast to `shape`.
     """
     found = x
     if x.ndim == len(shape) + 1 and x.shape[-1] == 1:
@@ -105,13 +97,7 @@ def smooth_labels(y_true: Array, label_smoothing: float, share: float) -> Array:
 
 
 def one_hot(indices: Array, classes: int) -> Array:
-    """Return one-hot rows of float32: shape of `indices` + (classes,).
-
-    Raises
-    ------
-    IndexError
-        An index is not from 0 to `classes` - 1.
-    """
+    """Return one-hot rows of float32: shape of `indices` + (classes,). Other indices raise IndexError."""
     if not is_recorded(indices) and indices.size and not 0 <= indices.min() <= indices.max() < classes:
         wrong = indices[(indices < 0) | (indices >= classes)].flat[0]
         raise IndexError(f"`y_true` must be classes from 0 to {classes - 1}; received {wrong}")

@@ -23,8 +23,6 @@ __all__ = [
 class MeanSquaredError(FunctionLoss):
     """The mean of squared errors: :func:`mean_squared_error`, reduced.
 
-    Examples
-    --------
     >>> MeanSquaredError()([[0.0], [0.0]], [[1.0], [3.0]])  # (1 + 9) / 2
     np.float32(5.0)
     """
@@ -35,8 +33,6 @@ class MeanSquaredError(FunctionLoss):
 class MeanAbsoluteError(FunctionLoss):
     """The mean of absolute errors: :func:`mean_absolute_error`, reduced.
 
-    Examples
-    --------
     >>> MeanAbsoluteError()([[0.0], [0.0]], [[1.0], [3.0]], sample_weight=[3.0, 1.0])  # (3 * 1 + 1 * 3) / 2
     np.float32(3.0)
     """
@@ -47,8 +43,6 @@ class MeanAbsoluteError(FunctionLoss):
 class MeanAbsolutePercentageError(FunctionLoss):
     """The mean of absolute errors in percent of the targets: :func:`mean_absolute_percentage_error`, reduced.
 
-    Examples
-    --------
     >>> MeanAbsolutePercentageError()([[2.0], [4.0]], [[1.0], [5.0]])  # (50 % + 25 %) / 2
     np.float32(37.5)
     """
@@ -59,8 +53,6 @@ class MeanAbsolutePercentageError(FunctionLoss):
 class MeanSquaredLogarithmicError(FunctionLoss):
     """The mean of squared differences of logarithms: :func:`mean_squared_logarithmic_error`, reduced.
 
-    Examples
-    --------
     >>> loss = MeanSquaredLogarithmicError()
     >>> loss([[0.0]], [[19.0]]).round(2), loss([[4.0]], [[99.0]]).round(2)  # log(20)**2: both are 20 times 1 + y_true
     (np.float32(8.97), np.float32(8.97))
@@ -72,8 +64,6 @@ class MeanSquaredLogarithmicError(FunctionLoss):
 class CosineSimilarity(FunctionLoss):
     """Minus the cosine of the angle between vectors: :func:`cosine_similarity`, reduced.
 
-    Examples
-    --------
     >>> CosineSimilarity(reduction="none")([[1.0, 0.0], [1.0, 0.0]], [[5.0, 0.0], [0.0, 2.0]])  # parallel, orthogonal
     array([-1., -0.], dtype=float32)
     """
@@ -85,8 +75,6 @@ class CosineSimilarity(FunctionLoss):
 class Huber(FunctionLoss):
     """The Huber loss, squared up to `delta` and linear beyond: :func:`huber`, reduced.
 
-    Examples
-    --------
     >>> Huber(delta=1.0, reduction="none")([[0.0], [0.0]], [[0.5], [3.0]])  # 0.5**2 / 2, then 3 - 0.5
     array([0.125, 2.5  ], dtype=float32)
     """
@@ -99,8 +87,6 @@ class Huber(FunctionLoss):
 class LogCosh(FunctionLoss):
     """The logarithm of the hyperbolic cosine of errors: :func:`log_cosh`, reduced.
 
-    Examples
-    --------
     >>> loss = LogCosh()
     >>> loss([[0.0]], [[0.1]]).round(3), loss([[0.0]], [[10.0]]).round(3)  # about 0.1**2 / 2, about 10 - log(2)
     (np.float32(0.005), np.float32(9.307))
@@ -112,8 +98,6 @@ class LogCosh(FunctionLoss):
 class Hinge(FunctionLoss):
     """The hinge loss for targets -1 and 1: :func:`hinge`, reduced.
 
-    Examples
-    --------
     >>> Hinge(reduction="none")([[1.0], [-1.0], [1.0]], [[2.0], [0.5], [0.5]])  # max(1 - y_true * y_pred, 0)
     array([0. , 1.5, 0.5], dtype=float32)
     """
@@ -124,8 +108,6 @@ class Hinge(FunctionLoss):
 class SquaredHinge(FunctionLoss):
     """The square of the hinge loss: :func:`squared_hinge`, reduced.
 
-    Examples
-    --------
     >>> float(SquaredHinge(reduction="sum")([[1.0], [-1.0]], [[0.5], [0.5]]))  # 0.5**2 + 1.5**2
     2.5
     """
@@ -136,8 +118,6 @@ class SquaredHinge(FunctionLoss):
 class CategoricalHinge(FunctionLoss):
     """The hinge loss between the right class and the best wrong one: :func:`categorical_hinge`, reduced.
 
-    Examples
-    --------
     >>> CategoricalHinge()([[0.0, 1.0], [1.0, 0.0]], [[0.5, 2.0], [0.5, 0.25]])  # (0 + (1 + 0.25 - 0.5)) / 2
     np.float32(0.375)
     """
@@ -148,8 +128,6 @@ class CategoricalHinge(FunctionLoss):
 class KLDivergence(FunctionLoss):
     """The Kullback-Leibler divergence of distributions: :func:`kl_divergence`, reduced.
 
-    Examples
-    --------
     >>> KLDivergence(reduction="none")([[0.5, 0.5], [1.0, 0.0]], [[0.5, 0.5], [0.5, 0.5]]).round(4)  # equal; log(2)
     array([0.    , 0.6931], dtype=float32)
     """
@@ -160,8 +138,6 @@ class KLDivergence(FunctionLoss):
 class Poisson(FunctionLoss):
     """The Poisson loss of counts: :func:`poisson`, reduced.
 
-    Examples
-    --------
     >>> Poisson()([[0.0], [3.0]], [[2.0], [1.0]]).round(4)  # y_pred - y_true * log(y_pred): (2 + 1) / 2
     np.float32(1.5)
     """
@@ -172,8 +148,6 @@ class Poisson(FunctionLoss):
 class BinaryCrossentropy(FunctionLoss):
     """The cross-entropy of two classes: :func:`binary_crossentropy`, reduced.
 
-    Examples
-    --------
     >>> BinaryCrossentropy(reduction="none")([[1.0], [0.0]], [[0.5], [0.75]]).round(4)  # log(2), log(4)
     array([0.6931, 1.3863], dtype=float32)
     >>> BinaryCrossentropy(from_logits=True)([[1.0], [0.0]], [[0.0], [0.0]]).round(4)  # sigmoid(0) is 0.5
@@ -187,8 +161,6 @@ class BinaryCrossentropy(FunctionLoss):
 class BinaryFocalCrossentropy(FunctionLoss):
     """The focal cross-entropy of two classes: :func:`binary_focal_crossentropy`, reduced.
 
-    Examples
-    --------
     >>> BinaryFocalCrossentropy(gamma=2.0)([[1.0]], [[0.5]]).round(4)  # (1 - 0.5)**2 * log(2)
     np.float32(0.1733)
     """
@@ -207,8 +179,6 @@ class BinaryFocalCrossentropy(FunctionLoss):
 class CategoricalCrossentropy(FunctionLoss):
     """The cross-entropy of one-hot targets: :func:`categorical_crossentropy`, reduced.
 
-    Examples
-    --------
     >>> CategoricalCrossentropy(reduction="none")([[0, 1], [1, 0]], [[0.5, 0.5], [0.25, 0.75]]).round(4)
     array([0.6931, 1.3863], dtype=float32)
     >>> CategoricalCrossentropy(from_logits=True)([[0, 1, 0, 0]], [[3.0, 3.0, 3.0, 3.0]]).round(4)  # log(4)
@@ -222,8 +192,6 @@ class CategoricalCrossentropy(FunctionLoss):
 class CategoricalFocalCrossentropy(FunctionLoss):
     """The focal cross-entropy of one-hot targets: :func:`categorical_focal_crossentropy`, reduced.
 
-    Examples
-    --------
     >>> loss = CategoricalFocalCrossentropy(alpha=1.0, gamma=1.0)
     >>> loss([[0, 1]], [[0.75, 0.25]]).round(4)  # (1 - 0.25) * log(4)
     np.float32(1.0397)
@@ -242,8 +210,6 @@ class CategoricalFocalCrossentropy(FunctionLoss):
 class SparseCategoricalCrossentropy(FunctionLoss):
     """The cross-entropy of integer targets: :func:`sparse_categorical_crossentropy`, reduced.
 
-    Examples
-    --------
     >>> SparseCategoricalCrossentropy(reduction="none")([1, 0], [[0.5, 0.5], [0.25, 0.75]]).round(4)  # log(2), log(4)
     array([0.6931, 1.3863], dtype=float32)
     >>> SparseCategoricalCrossentropy(ignore_class=-1)([1, -1], [[0.5, 0.5], [0.25, 0.75]]).round(4)  # the first alone
@@ -255,13 +221,11 @@ class SparseCategoricalCrossentropy(FunctionLoss):
     order = ("from_logits", "ignore_class", "reduction", "axis", "name", "dtype")
 
     def targets(self, y_true: Any) -> Array:
-        """Convert targets to integers; with `ignore_class`, to float32."""
         if is_recorded(y_true):
             return y_true  # type: ignore[no-any-return]
         return (classification.indices if self.arguments["ignore_class"] is None else classification.numbers)(y_true)
 
     def valid(self, y_true: Any, values: Array) -> Any:
-        """Return a mask: True where the target is not `ignore_class`."""
         if self.arguments["ignore_class"] is None:
             return None
         return ops.not_equal(self.targets(y_true), float(self.arguments["ignore_class"])).reshape(values.shape)
@@ -270,8 +234,6 @@ class SparseCategoricalCrossentropy(FunctionLoss):
 class CategoricalGeneralizedCrossEntropy(FunctionLoss):
     """A cross-entropy that tolerates wrong labels: :func:`categorical_generalized_cross_entropy`, reduced.
 
-    Examples
-    --------
     >>> loss = CategoricalGeneralizedCrossEntropy(q=0.5, reduction="none")
     >>> loss([0, 0], [[0.25, 0.75], [0.0, 1.0]]).round(2)  # (1 - 0.25**q) / q; a wrong label costs at most 1 / q
     array([1., 2.], dtype=float32)
@@ -281,7 +243,6 @@ class CategoricalGeneralizedCrossEntropy(FunctionLoss):
     function_arguments: ClassVar[dict[str, Any]] = {"q": 0.5}
 
     def targets(self, y_true: Any) -> Array:
-        """Convert targets to integers."""
         return classification.indices(y_true)
 
 
@@ -290,8 +251,6 @@ class CTC(FunctionLoss):
 
     With a mask of times, a sequence counts with all its times if the mask is True for at least one of them.
 
-    Examples
-    --------
     >>> import numpy as np
     >>> CTC()([[1]], np.zeros((1, 1, 2))).round(4)  # one output, and one of its two equal classes: log(2)
     np.float32(0.6931)
@@ -300,15 +259,12 @@ class CTC(FunctionLoss):
     function = staticmethod(sequences.ctc)
 
     def targets(self, y_true: Any) -> Array:
-        """Convert labels to float32."""
         return y_true if is_recorded(y_true) else sequences.labels(y_true)
 
 
 class Dice(FunctionLoss):
     """The Dice loss of masks: :func:`dice`, reduced.
 
-    Examples
-    --------
     >>> Dice()([[1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0]]).round(4)  # 1 - 2 * 1 / (2 + 1)
     np.float32(0.3333)
     """
@@ -319,15 +275,12 @@ class Dice(FunctionLoss):
 
     @property
     def mixes_samples(self) -> bool:
-        """Whether the sum is over samples too."""
         return reduces_samples(self.axis)
 
 
 class Tversky(FunctionLoss):
     """The Tversky loss of masks: :func:`tversky`, reduced.
 
-    Examples
-    --------
     >>> Tversky(alpha=0.75, beta=0.25)([[1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0]]).round(4)  # 1 - 1 / (1 + 0.75 missed)
     np.float32(0.4286)
     >>> Tversky(alpha=0.75, beta=0.25)([[1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]]).round(4)  # 1 - 1 / (1 + 0.25 too many)
@@ -340,15 +293,12 @@ class Tversky(FunctionLoss):
 
     @property
     def mixes_samples(self) -> bool:
-        """Whether the sum is over samples too."""
         return reduces_samples(self.axis)
 
 
 class Circle(FunctionLoss):
     """The circle loss of embeddings: :func:`circle`, reduced.
 
-    Examples
-    --------
     >>> embeddings = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     >>> Circle()([0, 0, 1], embeddings).round(2), Circle()([0, 1, 0], embeddings).round(2)  # as labels say, or not
     (np.float32(0.0), np.float32(94.4))
@@ -359,7 +309,6 @@ class Circle(FunctionLoss):
 
     @property
     def mixes_samples(self) -> bool:
-        """True: embeddings are compared with each other."""
         return True
 
     def valid(self, y_true: Any, values: Array) -> Any:
@@ -367,5 +316,4 @@ class Circle(FunctionLoss):
         return ops.greater(values, 0.0)
 
     def targets(self, y_true: Any) -> Array:
-        """Convert labels to float32."""
         return y_true if is_recorded(y_true) else classification.numbers(y_true)

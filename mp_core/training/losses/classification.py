@@ -19,29 +19,38 @@ __all__ = [
     "squared_hinge",
 ]  # fmt: skip
 
-_WITHOUT_AXIS = documented(VALUES.format(axes="that axis"))
 _HINGES = documented(PAIRS, VALUES.format(axes="the last axis"))
+_WITHOUT_AXIS = VALUES.format(axes="that axis")
+_TABLE = """
+    Parameters
+    ----------
+    y_true : array-like
+        {targets}
+    y_pred : array-like
+        {outputs}
+    from_logits : bool
+    label_smoothing : float
+        Targets are replaced by ``y_true * (1 - label_smoothing) + label_smoothing / {classes}``.
+    axis : int
+        The axis of the {axis}.
+"""
+_BINARY = documented(_TABLE.format(
+    targets="0 and 1, or probabilities.", classes=2, axis="mean",
+    outputs="Probabilities p, clipped to [1e-7, 1 - 1e-7]; with `from_logits`, x of ``p = sigmoid(x)``.",
+), _WITHOUT_AXIS)  # fmt: skip
+_CATEGORICAL = documented(_TABLE.format(
+    targets="One-hot, or the probability of each class.", classes="classes", axis="classes",
+    outputs="Probabilities p, divided by their sum and clipped to [1e-7, 1 - 1e-7]; with `from_logits`, x of\n"
+    "        ``p = softmax(x)``.",
+), _WITHOUT_AXIS)  # fmt: skip
 
 
-@_WITHOUT_AXIS
+@_BINARY
 def binary_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
     """Return the mean along an axis of ``-(y_true * log(p) + (1 - y_true) * log(1 - p))``.
 
-    Parameters
-    ----------
-    y_true : array-like
-        0 and 1, or probabilities.
-    y_pred : array-like
-        Probabilities p, clipped to [1e-7, 1 - 1e-7]; with `from_logits`, x of ``p = sigmoid(x)``.
-    from_logits : bool
-    label_smoothing : float
-        Targets are replaced by ``y_true * (1 - label_smoothing) + label_smoothing / 2``.
-    axis : int
-
-    Examples
-    --------
     >>> binary_crossentropy([[1.0], [0.0]], [[1000.0], [1000.0]], from_logits=True)
     array([   0., 1000.], dtype=float32)
     """
@@ -56,7 +65,7 @@ def _binary(y_true: Array, y_pred: Array, from_logits: bool) -> Array:
     return -(y_true * ops.log(p) + (1.0 - y_true) * ops.log(1.0 - p))
 
 
-@_WITHOUT_AXIS
+@_BINARY
 def binary_focal_crossentropy(
     y_true: Any,
     y_pred: Any,
@@ -73,8 +82,6 @@ def binary_focal_crossentropy(
 
     Parameters
     ----------
-    y_true, y_pred, from_logits, label_smoothing, axis
-        As in :func:`binary_crossentropy`.
     apply_class_balancing : bool
         Whether to multiply by `alpha` for targets 1, and by ``1 - alpha`` for targets 0.
     alpha, gamma : float
@@ -105,26 +112,12 @@ def _probabilities(y_pred: Array, axis: int) -> Array:
     return ops.clip(y_pred / ops.sum(y_pred, axis=axis, keepdims=True), EPSILON, 1.0 - EPSILON)
 
 
-@_WITHOUT_AXIS
+@_CATEGORICAL
 def categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, label_smoothing: float = 0.0, axis: int = -1
 ) -> Array:
     """Return ``-sum(y_true * log(p))`` along the axis of the classes.
 
-    Parameters
-    ----------
-    y_true : array-like
-        One-hot, or the probability of each class.
-    y_pred : array-like
-        Probabilities p, divided by their sum and clipped to [1e-7, 1 - 1e-7]; with `from_logits`, x of
-        ``p = softmax(x)``.
-    from_logits : bool
-    label_smoothing : float
-        Targets are replaced by ``y_true * (1 - label_smoothing) + label_smoothing / classes``.
-    axis : int
-
-    Examples
-    --------
     >>> categorical_crossentropy([[0.0, 1.0]], [[1000.0, 0.0]], from_logits=True)
     array([1000.], dtype=float32)
     """
@@ -153,7 +146,7 @@ def _check_shapes(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
     return y_true, y_pred
 
 
-@_WITHOUT_AXIS
+@_CATEGORICAL
 def categorical_focal_crossentropy(
     y_true: Any,
     y_pred: Any,
@@ -167,8 +160,6 @@ def categorical_focal_crossentropy(
 
     Parameters
     ----------
-    y_true, y_pred, from_logits, label_smoothing, axis
-        As in :func:`categorical_crossentropy`.
     alpha, gamma : float
 
     Examples
@@ -184,32 +175,20 @@ def categorical_focal_crossentropy(
     return -ops.sum(ops.power(1.0 - p, gamma) * alpha * (targets * ops.log(p)), axis=axis)
 
 
+@_CATEGORICAL
 def sparse_categorical_crossentropy(
     y_true: Any, y_pred: Any, from_logits: bool = False, ignore_class: int | None = None, axis: int = -1
 ) -> Array:
-    """Return ``-log(p)`` of the target class.
+    """Return ``-log(p)`` of the target class; the result has the shape of the outputs without `axis`.
+
+    A target that is not a class raises IndexError; in a training step with `ignore_class`, the loss is NaN instead.
 
     Parameters
     ----------
     y_true : array-like
         Class numbers from 0. Shape of the outputs without the axis of classes, or with length 1 there.
-    y_pred : array-like
-        As in :func:`categorical_crossentropy`.
-    from_logits : bool
     ignore_class : int, optional
         The loss of targets with this number, such as -1, is 0.
-    axis : int
-        The axis of classes.
-
-    Returns
-    -------
-    ndarray
-        Shape of the outputs without `axis`; float32, or float64 if the outputs are float64.
-
-    Raises
-    ------
-    IndexError
-        A target is not a class. (In a training step with `ignore_class`, the loss is NaN instead.)
 
     Examples
     --------
@@ -277,6 +256,7 @@ def indices(y_true: Any) -> Array:
     return whole
 
 
+@documented()
 def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) -> Array:
     """Return ``(1 - p**q) / q``, p the probability of the target (Zhang and Sabuncu, https://arxiv.org/abs/1805.07836).
 
@@ -285,14 +265,9 @@ def categorical_generalized_cross_entropy(y_true: Any, y_pred: Any, q: float) ->
     y_true : array-like
         Class numbers from 0.
     y_pred : array-like
-        Probabilities along the last axis.
+        Probabilities along the last axis, which the result does not have.
     q : float
         Above 0, where the loss approaches the cross-entropy, to 1, where it is the mean absolute error.
-
-    Returns
-    -------
-    ndarray
-        Shape of the outputs without the last axis.
 
     Examples
     --------
@@ -313,12 +288,8 @@ def _signs(y_true: Array) -> Array:
 
 @_HINGES
 def hinge(y_true: Any, y_pred: Any) -> Array:
-    """Return ``mean(max(1 - y_true * y_pred, 0))`` along the last axis.
+    """Return ``mean(max(1 - y_true * y_pred, 0))`` along the last axis; targets are -1 and 1, or 0 and 1.
 
-    Targets are -1 and 1, or 0 and 1.
-
-    Examples
-    --------
     >>> hinge([[1.0, 0.0]], [[0.5, 0.5]])
     array([1.], dtype=float32)
     """
@@ -328,12 +299,8 @@ def hinge(y_true: Any, y_pred: Any) -> Array:
 
 @_HINGES
 def squared_hinge(y_true: Any, y_pred: Any) -> Array:
-    """Return ``mean(max(1 - y_true * y_pred, 0)**2)`` along the last axis.
+    """Return ``mean(max(1 - y_true * y_pred, 0)**2)`` along the last axis; targets are -1 and 1, or 0 and 1.
 
-    Targets are -1 and 1, or 0 and 1.
-
-    Examples
-    --------
     >>> squared_hinge([[1.0, 0.0]], [[0.5, 0.5]])
     array([1.25], dtype=float32)
     """
@@ -343,12 +310,8 @@ def squared_hinge(y_true: Any, y_pred: Any) -> Array:
 
 @_HINGES
 def categorical_hinge(y_true: Any, y_pred: Any) -> Array:
-    """Return ``max(neg - pos + 1, 0)``: pos is the output of the target class, neg the largest other output.
+    """Return ``max(neg - pos + 1, 0)`` of one-hot targets: pos is the target's output, neg the largest other output.
 
-    Targets are one-hot.
-
-    Examples
-    --------
     >>> categorical_hinge([[0.0, 1.0]], [[0.5, 0.25]])
     array([1.25], dtype=float32)
     """

@@ -12,33 +12,21 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.policies.dtype_policies import get as policy_of
 from mp_core.training.losses.arrays import broadcastable, floats, same_rank
-from mp_core.utilities.docstrings import with_sections
+from mp_core.utilities.docstrings import documented, parameters_of, with_sections
 from mp_core.utilities.names import named, snake_case
 from mp_core.utilities.registry import own_config
 
-__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduce_values", "with_parameters"]
+__all__ = ["REDUCTIONS", "FunctionLoss", "Loss", "bound_arguments", "reduce_values"]
 
 REDUCTIONS = ("sum_over_batch_size", "mean", "mean_with_sample_weight", "sum", "none", None)
 """Names of reductions. The first two: sum / number of values. The third: sum / sum of the weights."""
 
 
 def reduce_values(values: Array, reduction: str | None, sample_weight: Any = None, mask: Any = None) -> Array:
-    """Multiply values by weights, and reduce them to one number.
+    """Multiply values by weights, and reduce them to one number, as one of :data:`REDUCTIONS` says.
 
-    Parameters
-    ----------
-    values : ndarray
-    reduction : str or None
-        One of :data:`REDUCTIONS`.
-    sample_weight : array-like, optional
-        Shape of the values, or of their first axes: a weight of shape (n,) applies to all values of its sample.
-    mask : array-like of bool, optional
-        True: the value counts. Shape as for weights. A mean divides by the number of values that count.
-
-    Raises
-    ------
-    ValueError
-        Weights or mask do not fit the values.
+    Weights and mask have the shape of the values, or of their first axes: a weight of shape (n,) applies to all values
+    of its sample. A value counts if its mask is True; a mean divides by the number of values that count.
     """
     values, weight = _weighted_values(values, reduction, sample_weight, mask)
     if weight is not None:
@@ -76,9 +64,7 @@ def _cast_like(x: Array, like: Array) -> Array:
     return x if x.dtype == like.dtype else ops.cast(x, like.dtype)
 
 
-class Loss:
-    """The base of the losses: ``loss(y_true, y_pred, sample_weight)`` calls :meth:`call` and reduces its result.
-
+_PARAMETERS = """
     Parameters
     ----------
     name : str, optional
@@ -87,9 +73,13 @@ class Loss:
         weighted values / sum of the weights. ``"sum"``: the sum. ``"none"`` and None: the values.
     dtype : str or DTypePolicy, optional
         Dtype of the computation; default: float32, whatever the policy of the model.
+"""
 
-    Examples
-    --------
+
+@documented(_PARAMETERS)
+class Loss:
+    """The base of the losses: ``loss(y_true, y_pred, sample_weight)`` calls :meth:`call` and reduces its result.
+
     >>> class Quartic(Loss):
     ...     def call(self, y_true, y_pred):
     ...         return (y_true - y_pred) ** 4
@@ -171,7 +161,7 @@ class Loss:
         return None
 
     def call(self, y_true: Any, y_pred: Any) -> Array:
-        """Return the loss of each sample; subclasses define this method."""
+        """Return the loss of each sample."""
         raise NotImplementedError(f"{type(self).__name__} must define `call(self, y_true, y_pred)`")
 
     def get_config(self) -> dict[str, Any]:
@@ -189,21 +179,6 @@ def bound_arguments(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     bound = cls.__signature__.bind(*args, **kwargs)
     bound.apply_defaults()
     return dict(bound.arguments)
-
-
-_PARAMETERS = """
-    Parameters
-    ----------
-{own}    {common}
-        As in :class:`{base}`.
-"""
-
-
-def with_parameters(cls: Any, base: str, common: str) -> str:
-    """Return the docstring of a class that calls a function, with the parameters of the function and the base class."""
-    names = ", ".join(cls.function_arguments)
-    own = f"    {names}\n        As in the function.\n" if names else ""
-    return with_sections(cls.__doc__, _PARAMETERS.format(own=own, common=common, base=base))
 
 
 class FunctionLoss(Loss):
@@ -226,7 +201,8 @@ class FunctionLoss(Loss):
         cls.__signature__ = inspect.Signature(
             [inspect.Parameter(name, kind, default=defaults[name]) for name in cls.order or defaults]
         )
-        cls.__doc__ = with_parameters(cls, "Loss", "reduction, name, dtype")
+        parameters = parameters_of(cls.function) + _PARAMETERS
+        cls.__doc__ = with_sections(cls.__doc__, parameters, signature=cls.__signature__)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)
@@ -240,7 +216,6 @@ class FunctionLoss(Loss):
         raise AttributeError(f"'{type(self).__name__}' object has no attribute {name!r}")
 
     def call(self, y_true: Any, y_pred: Any) -> Array:
-        """Return the loss of each sample."""
         return type(self).function(y_true, y_pred, **self.arguments)
 
     def _reduced_axes(self, rank: int, values: Array) -> tuple[int, ...]:
@@ -251,5 +226,4 @@ class FunctionLoss(Loss):
         return tuple(axis % rank for axis in given)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | self.arguments

@@ -12,22 +12,16 @@ from mp_core.utilities.docstrings import documented
 
 __all__ = ["circle", "dice", "tversky"]
 
-_MASKS = documented(PAIRS, VALUES.format(axes="these axes"))
+_MASKS = documented(PAIRS, """
+    axis : int, sequence of int or None
+        The axes of the sums; None: all.
+""", VALUES.format(axes="these axes"))  # fmt: skip
 
 
 @_MASKS
 def dice(y_true: Any, y_pred: Any, axis: Any = None) -> Array:
-    """Return ``1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred) + 1e-7)``.
+    """Return ``1 - 2 * sum(y_true * y_pred) / (sum(y_true) + sum(y_pred) + 1e-7)`` of masks and their probabilities.
 
-    Targets are masks, outputs their probabilities.
-
-    Parameters
-    ----------
-    axis : int, sequence of int or None
-        The axes of the sums; None: all.
-
-    Examples
-    --------
     >>> dice([1.0, 0.0], [0.5, 0.5]).round(4)
     np.float32(0.5)
     """
@@ -46,8 +40,6 @@ def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axi
     Parameters
     ----------
     alpha, beta : float
-    axis
-        As in :func:`dice`.
 
     Examples
     --------
@@ -61,6 +53,7 @@ def tversky(y_true: Any, y_pred: Any, alpha: float = 0.5, beta: float = 0.5, axi
     return 1.0 - both / (both + missed * alpha + extra * beta + EPSILON)
 
 
+@documented(VALUES.format(axes="the last axis"))
 def circle(
     y_true: Any,
     y_pred: Any,
@@ -83,11 +76,6 @@ def circle(
     remove_diagonal : bool
         Whether to skip the pair of each embedding with the reference of the same index.
     gamma, margin : float
-
-    Returns
-    -------
-    ndarray
-        Shape (n,).
 
     Examples
     --------

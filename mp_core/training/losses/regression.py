@@ -20,8 +20,6 @@ _MEANS = documented(PAIRS, VALUES.format(axes="the last axis"))
 def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean((y_true - y_pred)**2)`` along the last axis.
 
-    Examples
-    --------
     >>> mean_squared_error([[1.0, 2.0]], [[1.0, 4.0]])
     array([2.], dtype=float32)
     """
@@ -33,8 +31,6 @@ def mean_squared_error(y_true: Any, y_pred: Any) -> Array:
 def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(abs(y_true - y_pred))`` along the last axis.
 
-    Examples
-    --------
     >>> mean_absolute_error([[1.0, 2.0]], [[1.0, 4.0]])
     array([1.], dtype=float32)
     """
@@ -46,8 +42,6 @@ def mean_absolute_error(y_true: Any, y_pred: Any) -> Array:
 def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``100 * mean(abs((y_true - y_pred) / max(abs(y_true), 1e-7)))`` along the last axis.
 
-    Examples
-    --------
     >>> mean_absolute_percentage_error([[1.0, 2.0]], [[1.0, 4.0]])
     array([50.], dtype=float32)
     """
@@ -60,8 +54,6 @@ def mean_absolute_percentage_error(y_true: Any, y_pred: Any) -> Array:
 def mean_squared_logarithmic_error(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean((log(1 + y_true) - log(1 + y_pred))**2)`` along the last axis; both are at least 1e-7.
 
-    Examples
-    --------
     >>> mean_squared_logarithmic_error([[0.0, 1.0]], [[0.0, 3.0]]).round(4)
     array([0.2402], dtype=float32)
     """
@@ -114,8 +106,6 @@ def huber(y_true: Any, y_pred: Any, delta: float = 1.0) -> Array:
 def log_cosh(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(log(cosh(y_pred - y_true)))`` along the last axis, without overflow.
 
-    Examples
-    --------
     >>> log_cosh([[0.0, 0.0]], [[0.0, 2000.0]]).round(2)
     array([999.65], dtype=float32)
     """
@@ -128,8 +118,6 @@ def log_cosh(y_true: Any, y_pred: Any) -> Array:
 def poisson(y_true: Any, y_pred: Any) -> Array:
     """Return ``mean(y_pred - y_true * log(y_pred + 1e-7))`` along the last axis.
 
-    Examples
-    --------
     >>> poisson([[1.0, 0.0]], [[1.0, 3.0]]).round(4)
     array([2.], dtype=float32)
     """
@@ -141,8 +129,6 @@ def poisson(y_true: Any, y_pred: Any) -> Array:
 def kl_divergence(y_true: Any, y_pred: Any) -> Array:
     """Return ``sum(y_true * log(y_true / y_pred))`` along the last axis; both are clipped to [1e-7, 1].
 
-    Examples
-    --------
     >>> kl_divergence([[0.5, 0.5]], [[0.25, 0.75]]).round(4)
     array([0.1438], dtype=float32)
     """

@@ -8,8 +8,9 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.arrays.recorded import constant, is_recorded
-from mp_core.training.losses.arrays import floats
+from mp_core.training.losses.arrays import VALUES, floats
 from mp_core.training.losses.classification import numbers
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["ctc"]
 
@@ -17,31 +18,22 @@ _IMPOSSIBLE = -1e5
 """Logarithm of the probability 0, as in Keras on JAX: with -infinity the gradients would be NaN."""
 
 
+@documented(VALUES.format(axes="times and classes"))
 def ctc(y_true: Any, y_pred: Any) -> Array:
-    """Return the CTC loss: ``-log(p)`` of a sequence of labels at unknown positions.
+    """Return the CTC loss of each sample: ``-log(p)`` of a sequence of labels at unknown positions.
 
     A path has one class per time: a label, or the blank 0. Merging repeated classes and then removing blanks turns a
     path into labels. p is the sum of the probabilities of all paths that turn into the target (Graves et al., 2006,
-    https://www.cs.toronto.edu/~graves/icml_2006.pdf). It is computed in logarithms, time by time.
+    https://www.cs.toronto.edu/~graves/icml_2006.pdf). It is computed in logarithms, time by time. The loss is about
+    1e5 if there are too few times for the labels.
 
     Parameters
     ----------
     y_true : array-like, shape (samples, labels)
-        Integers from 1, padded with zeros at the end.
+        Integers from 1, padded with zeros at the end. A label that is not a class raises IndexError; in a training step
+        the loss is NaN instead.
     y_pred : array-like, shape (samples, times, classes)
         Logits. Class 0 is the blank.
-
-    Returns
-    -------
-    ndarray, shape (samples,)
-        float32, or float64 if the outputs are float64; about 1e5 if there are too few times for the labels.
-
-    Raises
-    ------
-    IndexError
-        A label is not a class. (In a training step the loss is NaN instead.)
-    ValueError
-        The shapes do not fit, or a label is negative or a fraction, or follows a zero.
 
     Examples
     --------
@@ -119,12 +111,8 @@ def _log_allowed(allowed: Array) -> Array:
 def _log_of_all_paths(of_states: Array, skips: Array) -> Array:
     """Return the logarithm of the probability of all paths to each state at the last time.
 
-    Parameters
-    ----------
-    of_states : ndarray, shape (samples, times, states)
-        The logarithm of the probability of each state at each time.
-    skips : ndarray, shape (samples, states)
-        0 if the state may follow the state two before, otherwise the logarithm of an impossible event.
+    `of_states` are the logarithms of shape (samples, times, states). `skips` is 0 if a state may follow the state two
+    before, otherwise the logarithm of an impossible event.
     """
     never = [_column(of_states, _IMPOSSIBLE)] * 2
     rows = [_column(of_states, 0.0), *never * (of_states.shape[2] // 2)]

@@ -33,21 +33,12 @@ __all__ = [
 
 
 class TextLoss:
-    """The base of the losses.
+    """The base of the losses."""
 
-    Attributes
-    ----------
-    texts : tuple of (int, int or None)
-        Minimum and maximum number of texts of an example; None: no maximum.
-    label : str or None
-        A description of the label of an example; None: examples have no label.
-    least_examples : int
-        The minimum number of examples in a batch.
-    """
-
+    # Minimum and maximum number of texts of an example; None: no maximum
     texts: ClassVar[tuple[int, int | None]] = (2, 2)
-    label: ClassVar[str | None] = None
-    least_examples: ClassVar[int] = 1
+    label: ClassVar[str | None] = None  # a description of the label of an example; None: examples have no label
+    least_examples: ClassVar[int] = 1  # the minimum number of examples in a batch
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
         """Return the loss, one float32 number, from the vectors of each column and labels with one row per example."""
@@ -60,22 +51,18 @@ class TextLoss:
 
 @dataclass(frozen=True, slots=True)
 class MultipleNegatives(TextLoss):
-    """Rank the positive of each anchor above the positives of other anchors and above all hard negatives [1]_.
+    """Rank the positive of each anchor above the positives of other anchors and above all hard negatives.
 
     An example is (anchor, positive) or (anchor, positive, negative, ...). The loss is the mean over anchors i of the
     cross-entropy of ``scale * cos(anchor_i, text_j)`` over all positives and negatives j of the batch; the target class
-    is the positive of i. With `symmetric`, the loss is averaged with the loss from positives to anchors.
+    is the positive of i (M. Henderson et al., 2017, https://arxiv.org/abs/1705.00652).
 
     Parameters
     ----------
     scale : float
         The inverse of the temperature.
     symmetric : bool
-
-    References
-    ----------
-    .. [1] M. Henderson et al., "Efficient Natural Language Response Suggestion for Smart Reply", arXiv:1705.00652,
-       2017.
+        Whether to average the loss with the loss from positives to anchors.
 
     Examples
     --------
@@ -95,7 +82,6 @@ class MultipleNegatives(TextLoss):
         boolean(self.symmetric, "symmetric")
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss; `labels` is None."""
         anchors, *others = map(ops.normalize, vectors)
         count = len(anchors)
         loss = self._cross_entropy(anchors, _stacked(others), count)
@@ -110,8 +96,6 @@ class MultipleNegatives(TextLoss):
 class CosineSimilarity(TextLoss):
     """The mean of ``(cos(first, second) - label)**2``: an example is two texts and their target cosine.
 
-    Examples
-    --------
     >>> vectors = np.eye(2, dtype=np.float32)
     >>> float(CosineSimilarity()([vectors, vectors], np.float32([1.0, 0.0])))
     0.5
@@ -120,27 +104,16 @@ class CosineSimilarity(TextLoss):
     label = "a number, the cosine of the two vectors"
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors, and labels of shape (examples,)."""
         return ops.mean(ops.square(_cosines(*vectors) - labels))
 
 
 @dataclass(frozen=True, slots=True)
 class CoSENT(TextLoss):
-    """Order the cosines of pairs by their labels [1]_: an example is two texts and a number.
+    """Order the cosines of pairs by their labels: an example is two texts and a number.
 
-    The loss is ``log(1 + sum(exp(scale * (cos_i - cos_j))))`` over all i and j of a batch with ``label_i < label_j``.
+    The loss is ``log(1 + sum(exp(scale * (cos_i - cos_j))))`` over all i and j of a batch with ``label_i < label_j``
+    (J. Su, 2022, https://kexue.fm/archives/8847).
 
-    Parameters
-    ----------
-    scale : float
-
-    References
-    ----------
-    .. [1] J. Su, "CoSENT: A more efficient sentence vector scheme than Sentence-BERT", 2022,
-       https://kexue.fm/archives/8847.
-
-    Examples
-    --------
     >>> first = np.eye(2, dtype=np.float32)
     >>> second = np.float32([[1, 0], [1, 0]])
     >>> round(float(CoSENT(scale=1.0)([first, second], np.float32([0.0, 1.0]))), 4)
@@ -156,7 +129,6 @@ class CoSENT(TextLoss):
         positive(self.scale, "scale")
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors, and labels of shape (examples,)."""
         assert labels is not None
         scores = _cosines(*vectors) * self.scale
         differences = scores[:, None] - scores[None, :]
@@ -195,7 +167,6 @@ class Triplet(TextLoss):
             raise ValueError(f"`distance` must be {' or '.join(map(repr, _DISTANCES))}; received {self.distance!r}")
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss; `labels` is None."""
         anchor, near, far = vectors
         distance = _DISTANCES[self.distance]
         return ops.mean(ops.relu(distance(anchor, near) - distance(anchor, far) + self.margin))
@@ -205,8 +176,6 @@ class Triplet(TextLoss):
 class MSE(TextLoss):
     """The mean squared difference from a teacher's vectors: an example is one or more texts, and the teacher's vector.
 
-    Examples
-    --------
     >>> float(MSE()([np.zeros((1, 2), np.float32)], np.float32([[1.0, 3.0]])))
     5.0
     """
@@ -215,7 +184,6 @@ class MSE(TextLoss):
     label = "the vector of a teacher, as wide as the encoder's"
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors, and labels of shape (examples, width)."""
         parts = [ops.mean(mean_squared_error(labels, column)) for column in vectors]
         return _mean_of(parts)
 
@@ -226,18 +194,11 @@ class MSE(TextLoss):
 
 @dataclass(frozen=True, slots=True)
 class MarginMSE(TextLoss):
-    """The mean squared difference from a teacher's margins [1]_: an example is (query, positive, negative, ...).
+    """The mean squared difference from a teacher's margins: an example is (query, positive, negative, ...).
 
     ``margin = query . positive - query . negative``. The label is the teacher's margin of each negative, or the
-    teacher's scores of the positive and of each negative.
+    teacher's scores of the positive and of each negative (Hofstaetter et al., 2020, https://arxiv.org/abs/2010.02666).
 
-    References
-    ----------
-    .. [1] S. Hofstaetter et al., "Improving Efficient Neural Ranking Models with Cross-Architecture Knowledge
-       Distillation", arXiv:2010.02666, 2020.
-
-    Examples
-    --------
     >>> query, near, far = np.float32([[1, 0]]), np.float32([[1, 0]]), np.float32([[0, 1]])
     >>> float(MarginMSE()([query, near, far], np.float32([3.0])))
     4.0
@@ -247,7 +208,6 @@ class MarginMSE(TextLoss):
     label = "the margins of a teacher, one for each negative, or its scores of the positive and of each negative"
 
     def __call__(self, vectors: Sequence[Array], labels: Array | None) -> Array:
-        """Return the loss of vectors, and labels of shape (examples,), (examples, negatives) or one column more."""
         assert labels is not None
         query, *others = vectors
         best, *scores = (ops.sum(ops.multiply(query, other), axis=1) for other in others)
@@ -264,7 +224,7 @@ class MarginMSE(TextLoss):
 
 @dataclass(frozen=True, slots=True)
 class Matryoshka(TextLoss):
-    """The weighted sum of a loss over several truncated lengths of the vectors [1]_.
+    """The weighted sum of a loss over several truncated lengths of the vectors (A. Kusupati et al., NeurIPS 2022).
 
     Embeddings of the trained encoder can be truncated: ``encode(texts, truncate_dim=64)``.
 
@@ -275,10 +235,6 @@ class Matryoshka(TextLoss):
         The lengths: the loss is computed from the first `dim` numbers of each vector.
     weights : sequence of float, optional
         One weight per length; default: 1.
-
-    References
-    ----------
-    .. [1] A. Kusupati et al., "Matryoshka Representation Learning", NeurIPS 2022.
 
     Examples
     --------
@@ -350,13 +306,6 @@ _LOSSES: dict[str, Callable[[], TextLoss]] = {
 def get(loss: Any) -> TextLoss:
     """Return the loss of a name; a loss is returned unchanged.
 
-    Raises
-    ------
-    ValueError
-        `loss` is neither a known name nor a loss.
-
-    Examples
-    --------
     >>> get("triplet")
     Triplet(margin=5.0, distance='euclidean')
     """

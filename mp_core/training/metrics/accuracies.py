@@ -5,15 +5,32 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mp_core.arrays import Array, asarray, cast
-from mp_core.training.losses.arrays import same_rank
+from mp_core.training.losses.arrays import PAIRS, same_rank
 from mp_core.training.metrics.metric import FunctionMetric
 from mp_core.utilities.arguments import positive_integer
+from mp_core.utilities.docstrings import documented
 
 __all__ = [
     "Accuracy", "BinaryAccuracy", "CategoricalAccuracy", "SparseCategoricalAccuracy", "SparseTopKCategoricalAccuracy",
     "TopKCategoricalAccuracy", "accuracy", "binary_accuracy", "categorical_accuracy", "sparse_categorical_accuracy",
     "sparse_top_k_categorical_accuracy", "top_k_categorical_accuracy",
 ]  # fmt: skip
+
+
+_ONE_HOT = documented("""
+    Parameters
+    ----------
+    y_true, y_pred : array-like
+        One-hot targets and outputs along the last axis.
+""")
+_CLASSES = documented("""
+    Parameters
+    ----------
+    y_true : array-like
+        Class numbers. Shape of the outputs without the last axis, or with length 1 there.
+    y_pred : array-like
+        The last axis is classes.
+""")
 
 
 def _arrays(y_true: Any, y_pred: Any) -> tuple[Array, Array]:
@@ -29,16 +46,10 @@ def _check_same_shape(y_true: Array, y_pred: Array) -> tuple[Array, Array]:
     return y_true, y_pred
 
 
+@documented(PAIRS)
 def accuracy(y_true: Any, y_pred: Any) -> Array:
     """Return 1 where an output equals its target, else 0, in float32.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        With the same shape; one of them may have an additional last axis of length 1.
-
-    Examples
-    --------
     >>> accuracy([1, 2, 3], [1, 0, 3])
     array([1., 0., 1.], dtype=float32)
     """
@@ -46,13 +57,12 @@ def accuracy(y_true: Any, y_pred: Any) -> Array:
     return _ones(y_true == y_pred)
 
 
+@documented(PAIRS)
 def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     """Return 1 where ``y_true == (y_pred > threshold)``, else 0, in float32; targets are 0 and 1.
 
     Parameters
     ----------
-    y_true, y_pred : array-like
-        As in :func:`accuracy`.
     threshold : float
 
     Examples
@@ -64,16 +74,10 @@ def binary_accuracy(y_true: Any, y_pred: Any, threshold: float = 0.5) -> Array:
     return _ones(y_true == (y_pred > threshold))
 
 
+@_ONE_HOT
 def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     """Return 1 where ``argmax(y_true) == argmax(y_pred)`` along the last axis, else 0, in float32.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-        One-hot targets and outputs along the last axis.
-
-    Examples
-    --------
     >>> categorical_accuracy([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]])
     array([1., 0.], dtype=float32)
     """
@@ -81,18 +85,10 @@ def categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     return _ones(y_true.argmax(-1) == y_pred.argmax(-1))
 
 
+@_CLASSES
 def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     """Return 1 where ``y_true == argmax(y_pred)`` along the last axis, else 0, in float32.
 
-    Parameters
-    ----------
-    y_true : array-like
-        Class numbers. Shape of the outputs without the last axis, or with length 1 there.
-    y_pred : array-like
-        The last axis is classes.
-
-    Examples
-    --------
     >>> sparse_categorical_accuracy([1, 0], [[0.25, 0.75], [0.25, 0.75]])
     array([1., 0.], dtype=float32)
     """
@@ -100,13 +96,12 @@ def sparse_categorical_accuracy(y_true: Any, y_pred: Any) -> Array:
     return _ones(_classes(y_true, y_pred) == y_pred.argmax(-1))
 
 
+@_ONE_HOT
 def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
     """Return 1 where fewer than `k` outputs are larger than the output of the target class, else 0, in float32.
 
     Parameters
     ----------
-    y_true, y_pred : array-like
-        As in :func:`categorical_accuracy`.
     k : int
 
     Examples
@@ -118,13 +113,12 @@ def top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5) -> Array:
     return _in_top_k(y_true.argmax(-1), y_pred, k)
 
 
+@_CLASSES
 def sparse_top_k_categorical_accuracy(y_true: Any, y_pred: Any, k: int = 5, from_sorted_ids: bool = False) -> Array:
     """Return :func:`top_k_categorical_accuracy` for targets that are class numbers.
 
     Parameters
     ----------
-    y_true, y_pred : array-like
-        As in :func:`sparse_categorical_accuracy`.
     k : int
     from_sorted_ids : bool
         Whether outputs are class numbers, best first; then the first `k` count.
@@ -168,8 +162,6 @@ def _ones(x: Any) -> Array:
 class Accuracy(FunctionMetric):
     """The share of outputs equal to their target: :func:`accuracy`.
 
-    Examples
-    --------
     >>> Accuracy()([1, 2, 3, 4], [1, 0, 3, 4])  # 3 of 4
     np.float32(0.75)
     """
@@ -181,8 +173,6 @@ class Accuracy(FunctionMetric):
 class BinaryAccuracy(FunctionMetric):
     """The share of correct outputs for two classes: :func:`binary_accuracy`.
 
-    Examples
-    --------
     >>> outputs = [0.25, 0.75, 0.75, 0.75]
     >>> BinaryAccuracy()([0, 1, 0, 0], outputs), BinaryAccuracy(threshold=0.8)([0, 1, 0, 0], outputs)
     (np.float32(0.5), np.float32(0.75))
@@ -196,8 +186,6 @@ class BinaryAccuracy(FunctionMetric):
 class CategoricalAccuracy(FunctionMetric):
     """The share of correct outputs for one-hot targets: :func:`categorical_accuracy`.
 
-    Examples
-    --------
     >>> CategoricalAccuracy()([[0, 1], [1, 0]], [[0.25, 0.75], [0.25, 0.75]], sample_weight=[3.0, 1.0])  # 3 / (3 + 1)
     np.float32(0.75)
     """
@@ -209,8 +197,6 @@ class CategoricalAccuracy(FunctionMetric):
 class SparseCategoricalAccuracy(FunctionMetric):
     """The share of correct outputs for integer targets: :func:`sparse_categorical_accuracy`.
 
-    Examples
-    --------
     >>> metric = SparseCategoricalAccuracy()
     >>> metric([1], [[0.25, 0.75]]), metric([0], [[0.25, 0.75]])  # after the second batch 1 of 2
     (np.float32(1.0), np.float32(0.5))
@@ -223,8 +209,6 @@ class SparseCategoricalAccuracy(FunctionMetric):
 class TopKCategoricalAccuracy(FunctionMetric):
     """The share of one-hot targets whose class is among the `k` largest outputs: :func:`top_k_categorical_accuracy`.
 
-    Examples
-    --------
     >>> TopKCategoricalAccuracy(k=2)([[0, 0, 1], [0, 1, 0]], [[0.5, 0.2, 0.3], [0.5, 0.2, 0.3]])  # second, third
     np.float32(0.5)
     """
@@ -238,8 +222,6 @@ class TopKCategoricalAccuracy(FunctionMetric):
 class SparseTopKCategoricalAccuracy(FunctionMetric):
     """The share of integer targets that are among the `k` largest outputs: :func:`sparse_top_k_categorical_accuracy`.
 
-    Examples
-    --------
     >>> outputs = [[0.4, 0.3, 0.2, 0.1]] * 4  # the classes 0, 1, 2, 3 come first, second, third, fourth
     >>> [float(SparseTopKCategoricalAccuracy(k)([0, 1, 2, 3], outputs)) for k in (1, 2, 3)]
     [0.25, 0.5, 0.75]
@@ -252,7 +234,6 @@ class SparseTopKCategoricalAccuracy(FunctionMetric):
     from_sorted_ids: bool
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         config = super().get_config()
         if not self.from_sorted_ids:
             del config["from_sorted_ids"]

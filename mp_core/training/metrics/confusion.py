@@ -27,13 +27,7 @@ COUNTS = ("true_positives", "false_positives", "true_negatives", "false_negative
 def confusion_counts(y_true: Array, y_pred: Array, thresholds: Array, weight: Array | None) -> dict[str, Array]:
     """Return the four weighted counts for each threshold, in float64. Outputs above the threshold are positive.
 
-    Parameters
-    ----------
-    y_true : ndarray of bool, shape (n,)
-    y_pred : ndarray, shape (n,)
-    thresholds : ndarray
-        Ascending, with the dtype of the outputs.
-    weight : ndarray or None
+    Targets, of bool, and outputs have the shape (n,). Thresholds ascend and have the dtype of the outputs.
     """
     above = np.searchsorted(thresholds, y_pred, "left")  # number of thresholds below the output
     found = {}
@@ -52,13 +46,7 @@ def confusion_counts(y_true: Array, y_pred: Array, thresholds: Array, weight: Ar
 def prepare_inputs(
     y_true: Any, y_pred: Any, weight: Any, top_k: int | None = None, class_id: int | None = None
 ) -> tuple[Array, Array, Array | None]:
-    """Return targets (bool), outputs (float32) and weights (float64), all with the shape of the outputs.
-
-    Raises
-    ------
-    ValueError
-        The shapes do not fit, or an output is NaN.
-    """
+    """Return targets (bool), outputs (float32) and weights (float64), all with the shape of the outputs."""
     y_pred, y_true = same_rank(as_float32(y_pred, "y_pred"), as_float32(y_true, "y_true"))
     if y_true.shape != y_pred.shape:
         raise ValueError(f"`y_true` and `y_pred` must have one shape; received {y_true.shape} and {y_pred.shape}")
@@ -89,13 +77,7 @@ def prepare_inputs(
 
 
 def clip_to_unit_range(outputs: Array, hint: str) -> Array:
-    """Clip outputs to [0, 1]; up to :data:`_SLACK` beyond counts as a rounding error.
-
-    Raises
-    ------
-    ValueError
-        Outputs are farther below 0 or above 1. The error ends with `hint`.
-    """
+    """Clip outputs to [0, 1]; more than :data:`_SLACK` beyond raises a ValueError that ends with `hint`."""
     if outputs.size and not -_SLACK <= outputs.min() <= outputs.max() <= 1 + _SLACK:
         found = f"{outputs.min():.6g} to {outputs.max():.6g}"
         raise ValueError(f"`y_pred` must be from 0 to 1; received values from {found}: {hint}")
@@ -121,10 +103,13 @@ _THRESHOLDS = """
 """
 _CHOSEN_AND_NAMED = (
     """
+    Parameters
+    ----------
     top_k : int, optional
         Only the `top_k` largest outputs of a sample can be positive; the default threshold is then -infinity.
     class_id : int, optional
-        Use only the outputs of this class."""
+        Use only the outputs of this class.
+"""
     + NAMED
 )
 
@@ -155,7 +140,6 @@ class _ConfusionMetric(Metric):
             setattr(self, count, self.add_variable((len(found),), dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs."""
         truth, outputs, weight = prepare_inputs(y_true, y_pred, sample_weight, self.top_k, self.class_id)
         weights = None if weight is None else weight.ravel()
         found = confusion_counts(truth.ravel(), outputs.ravel(), self._ascending, weights)
@@ -165,13 +149,11 @@ class _ConfusionMetric(Metric):
             getattr(self, count).assign_add(values)
 
     def result(self) -> Any:
-        """Return first count / (first + second count); an array if there are several thresholds."""
         first, second = (getattr(self, count).numpy() for count in self.counts)
         result = self._rounded(quotient(first, first + second))
         return result[0] if result.size == 1 else result
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return super().get_config() | {
             "thresholds": self._thresholds_argument,
             "top_k": self.top_k,
@@ -179,12 +161,10 @@ class _ConfusionMetric(Metric):
         }
 
 
-@documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
+@documented(_THRESHOLDS, _CHOSEN_AND_NAMED)
 class Precision(_ConfusionMetric):
     """``true positives / (true positives + false positives)``, 0 without positives; positive: above a threshold.
 
-    Examples
-    --------
     >>> Precision()([1, 0, 1], [0.75, 0.75, 0.25])
     np.float32(0.5)
     """
@@ -192,12 +172,10 @@ class Precision(_ConfusionMetric):
     counts = ("true_positives", "false_positives")
 
 
-@documented(_THRESHOLDS, last=_CHOSEN_AND_NAMED)
+@documented(_THRESHOLDS, _CHOSEN_AND_NAMED)
 class Recall(_ConfusionMetric):
     """``true positives / (true positives + false negatives)``, 0 without targets 1; positive: above a threshold.
 
-    Examples
-    --------
     >>> Recall()([1, 0, 1], [0.75, 0.75, 0.25])
     np.float32(0.5)
     """
@@ -210,21 +188,17 @@ class _CountMetric(_ConfusionMetric):
         super().__init__(thresholds, None, None, name, dtype)
 
     def result(self) -> Any:
-        """Return the count in float64; an array if there are several thresholds."""
         result = getattr(self, self.counts[0]).numpy()
         return result[0] if result.size == 1 else result
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return Metric.get_config(self) | {"thresholds": self._thresholds_argument}
 
 
-@documented(_THRESHOLDS, last=NAMED)
+@documented(_THRESHOLDS, NAMED)
 class TruePositives(_CountMetric):
     """The number of targets 1 with an output above a threshold.
 
-    Examples
-    --------
     >>> TruePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the first
     np.float64(1.0)
     """
@@ -232,12 +206,10 @@ class TruePositives(_CountMetric):
     counts = ("true_positives",)
 
 
-@documented(_THRESHOLDS, last=NAMED)
+@documented(_THRESHOLDS, NAMED)
 class FalsePositives(_CountMetric):
     """The number of targets 0 with an output above a threshold.
 
-    Examples
-    --------
     >>> FalsePositives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the last two
     np.float64(2.0)
     """
@@ -246,12 +218,10 @@ class FalsePositives(_CountMetric):
     _direction = "down"
 
 
-@documented(_THRESHOLDS, last=NAMED)
+@documented(_THRESHOLDS, NAMED)
 class TrueNegatives(_CountMetric):
     """The number of targets 0 with an output not above a threshold.
 
-    Examples
-    --------
     >>> TrueNegatives(thresholds=[0.5, 0.8])([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])
     array([0., 2.])
     """
@@ -259,12 +229,10 @@ class TrueNegatives(_CountMetric):
     counts = ("true_negatives",)
 
 
-@documented(_THRESHOLDS, last=NAMED)
+@documented(_THRESHOLDS, NAMED)
 class FalseNegatives(_CountMetric):
     """The number of targets 1 with an output not above a threshold.
 
-    Examples
-    --------
     >>> FalseNegatives()([1, 1, 0, 0], [0.75, 0.25, 0.75, 0.75])  # the second
     np.float64(1.0)
     """
@@ -273,6 +241,7 @@ class FalseNegatives(_CountMetric):
     _direction = "down"
 
 
+@documented(NAMED)
 class AUC(Metric):
     """The area under a curve, computed at a number of thresholds.
 
@@ -290,8 +259,6 @@ class AUC(Metric):
     summation_method : {"interpolation", "minoring", "majoring"}
         The height of a strip under the curve: the mean, the minimum or the maximum of its two ends. With ``"PR"``,
         interpolation follows Davis and Goadrich (2006).
-    name, dtype
-        As in :class:`Metric`.
     thresholds : sequence of float, optional
         The thresholds between 0 and 1, instead of `num_thresholds`.
     multi_label : bool
@@ -354,7 +321,6 @@ class AUC(Metric):
             setattr(self, count, self.add_variable(shape, dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs."""
         outputs = ops.sigmoid(as_float32(y_pred, "y_pred")) if self.from_logits else y_pred
         truth, outputs, weight = prepare_inputs(y_true, outputs, sample_weight)
         outputs = clip_to_unit_range(outputs, "logits need from_logits=True")
@@ -381,7 +347,6 @@ class AUC(Metric):
             variable.assign_add(values.reshape(variable.shape))
 
     def result(self) -> Any:
-        """Return the area."""
         if not self._variables:
             return self._rounded(0.0)
         tp, fp, tn, fn = (getattr(self, count).numpy() for count in COUNTS)
@@ -398,7 +363,6 @@ class AUC(Metric):
         return self._rounded(by_label)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         weights = self.label_weights
         config = super().get_config() | {
             "num_thresholds": self.num_thresholds, "curve": self.curve, "summation_method": self.summation_method,

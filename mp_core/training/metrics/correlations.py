@@ -5,28 +5,25 @@ from typing import Any, ClassVar
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.ops.norms import squared
-from mp_core.training.losses.arrays import EPSILON, matching_floats
+from mp_core.training.losses.arrays import EPSILON, PAIRS, matching_floats
 from mp_core.training.metrics.metric import FunctionMetric
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["ConcordanceCorrelation", "PearsonCorrelation", "concordance_correlation", "pearson_correlation"]
 
 
+_CORRELATION = documented(PAIRS, """
+    axis : int or sequence of int
+        The axes over which the coefficient is computed; the result does not have them.
+""")  # fmt: skip
+
+
+@_CORRELATION
 def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     """Return ``cov(y_true, y_pred) / (std(y_true) * std(y_pred))`` along axes: from -1 to 1.
 
-    Parameters
-    ----------
-    y_true, y_pred : array-like
-    axis : int or sequence of int
-        The axes over which the coefficient is computed.
+    It is NaN if all targets or all outputs are equal.
 
-    Returns
-    -------
-    ndarray
-        Shape without these axes; NaN if all targets or all outputs are equal.
-
-    Examples
-    --------
     >>> pearson_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
     array([0.982], dtype=float32)
     """
@@ -35,24 +32,13 @@ def pearson_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     return ops.mean(x * y, axis)
 
 
+@_CORRELATION
 def concordance_correlation(y_true: Any, y_pred: Any, axis: Any = -1) -> Array:
     """Return ``2 * cov(y_true, y_pred) / (var(y_true) + var(y_pred) + (mean(y_true) - mean(y_pred))**2 + 1e-7)``.
 
-    It is 1 if outputs equal targets, and lower than :func:`pearson_correlation` if their means or variances differ
-    (Lin, 1989, https://doi.org/10.2307/2532051).
+    It is 1 if outputs equal targets, lower than :func:`pearson_correlation` if their means or variances differ, and 0
+    if all targets or all outputs are equal (Lin, 1989, https://doi.org/10.2307/2532051).
 
-    Parameters
-    ----------
-    y_true, y_pred, axis
-        As in :func:`pearson_correlation`.
-
-    Returns
-    -------
-    ndarray
-        Shape without these axes; 0 if all targets or all outputs are equal.
-
-    Examples
-    --------
     >>> concordance_correlation([[0.0, 1.0, 2.0]], [[1.0, 2.0, 4.0]]).round(4)
     array([0.5], dtype=float32)
     """
@@ -72,8 +58,6 @@ def _centered(x: Array, axis: Any) -> tuple[Array, Array, Array]:
 class PearsonCorrelation(FunctionMetric):
     """The mean of :func:`pearson_correlation` over samples.
 
-    Examples
-    --------
     >>> PearsonCorrelation()([[0, 1, 0.5], [1, 1, 0.2]], [[0.1, 0.9, 0.5], [1, 0.9, 0.2]]).round(4)
     np.float32(0.9967)
     """
@@ -86,8 +70,6 @@ class PearsonCorrelation(FunctionMetric):
 class ConcordanceCorrelation(FunctionMetric):
     """The mean of :func:`concordance_correlation` over samples.
 
-    Examples
-    --------
     >>> ConcordanceCorrelation()([[0, 1, 0.5], [1, 1, 0.2]], [[0.1, 0.9, 0.5], [1, 0.9, 0.2]]).round(4)
     np.float32(0.9816)
     """

@@ -16,7 +16,7 @@ __all__ = ["R2Score"]
 _AGGREGATIONS = (None, "uniform_average", "variance_weighted_average")
 
 
-@documented(last=NAMED)
+@documented(NAMED)
 class R2Score(Metric):
     """``1 - sum((y_true - y_pred)**2) / sum((y_true - mean(y_true))**2)``.
 
@@ -50,7 +50,6 @@ class R2Score(Metric):
         self.num_samples = self.add_variable(dtype=TOTALS, name="num_samples")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs, each of shape (samples, outputs)."""
         truth, found = same_rank(as_float64(y_true, "y_true"), as_float64(y_pred, "y_pred"))
         if truth.ndim != 2 or truth.shape != found.shape:
             raise ValueError(

@@ -13,18 +13,24 @@ from mp_core.utilities.docstrings import documented
 __all__ = ["F1Score", "FBetaScore"]
 
 
-@documented(last=NAMED)
-class FBetaScore(Metric):
-    """``(1 + beta**2) * precision * recall / (beta**2 * precision + recall)``.
-
+_SCORE = documented("""
     Parameters
     ----------
     average : {None, "micro", "macro", "weighted"}
         None: a score for each class. ``"micro"``: one score from the counts of all classes. ``"macro"``: the mean of
         the classes' scores. ``"weighted"``: their mean weighted by the number of targets of each class.
-    beta : float
     threshold : float, optional
         Outputs above it are positive; None: the largest output of a sample is positive.
+""", NAMED)  # fmt: skip
+
+
+@_SCORE
+class FBetaScore(Metric):
+    """``(1 + beta**2) * precision * recall / (beta**2 * precision + recall)``.
+
+    Parameters
+    ----------
+    beta : float
 
     Examples
     --------
@@ -55,7 +61,6 @@ class FBetaScore(Metric):
         self.average, self.beta, self.threshold = average, beta, threshold
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs, each of shape (samples, classes)."""
         truth, outputs = as_float32(y_true, "y_true"), as_float32(y_pred, "y_pred")
         if truth.ndim != 2 or truth.shape != outputs.shape:
             raise ValueError(
@@ -79,7 +84,6 @@ class FBetaScore(Metric):
             variable.assign_add((part * weight).sum(axis))
 
     def result(self) -> Any:
-        """Return the score; an array if `average` is None."""
         if not self._variables:
             return self._rounded(0.0)
         tp, fp, fn, weights = (variable.numpy() for variable in self._variables)
@@ -99,16 +103,10 @@ def _weights(sample_weight: Any, count: int) -> Array:
     return weights.reshape(-1, 1)
 
 
+@_SCORE
 class F1Score(FBetaScore):
     """The harmonic mean of precision and recall: :class:`FBetaScore` with ``beta=1``.
 
-    Parameters
-    ----------
-    average, threshold, name, dtype
-        As in :class:`FBetaScore`.
-
-    Examples
-    --------
     >>> F1Score(average="micro")([[1, 0], [0, 1]], [[0.75, 0.25], [0.75, 0.25]]).round(4)
     np.float32(0.5)
     """

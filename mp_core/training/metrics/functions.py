@@ -5,7 +5,8 @@ from typing import Any, Self
 
 from mp_core.training import losses
 from mp_core.training.metrics import accuracies, correlations, means
-from mp_core.training.metrics.metric import Mean
+from mp_core.training.metrics.metric import NAMED, Mean
+from mp_core.utilities.docstrings import documented
 from mp_core.utilities.names import snake_case
 from mp_core.utilities.registry import named_function, own_config
 
@@ -35,6 +36,7 @@ def direction_of(function: Any) -> str | None:
     return "down" if is_loss else None
 
 
+@documented(NAMED)
 class MeanMetricWrapper(Mean):
     """The mean over samples of a function of targets and outputs.
 
@@ -44,8 +46,6 @@ class MeanMetricWrapper(Mean):
         Called with targets, outputs and `kwargs`; it may be a loss. 16-bit and 8-bit floats are passed as float32.
     name : str, optional
         Default: the name of the function.
-    dtype
-        As in :class:`Metric`.
     **kwargs
         Further arguments of the function.
 
@@ -68,26 +68,17 @@ class MeanMetricWrapper(Mean):
     def update_state(  # type: ignore[override]
         self, y_true: Any, y_pred: Any, sample_weight: Any = None
     ) -> None:
-        """Update the totals with a batch of targets and outputs."""
         values = self._fn(y_true, y_pred, **self._given)
         if values is None or isinstance(values, str):
             raise TypeError(f"the metric '{self.name}' must return numbers; received {values!r}")
         super().update_state(values, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the name of the function."""
         fn = losses.serialize(self._fn)
         return super().get_config() | {"fn": fn} | self._given
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Return the metric with these arguments.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is not a dictionary of the constructor's arguments, or the function is unknown.
-        """
         given = dict(own_config(config, cls.__name__))
         fn = named_function(given.pop("fn", None))
         if isinstance(fn, str) and fn not in FUNCTIONS:

@@ -9,6 +9,7 @@ from mp_core.arrays import Array, asarray
 from mp_core.training import losses
 from mp_core.training.losses.arrays import matching_floats, same_rank
 from mp_core.training.metrics.metric import FunctionMetric, as_float64
+from mp_core.utilities.docstrings import documented, parameters_of
 
 __all__ = [
     "BinaryCrossentropy", "CategoricalCrossentropy", "CategoricalHinge", "CosineSimilarity", "Hinge", "KLDivergence",
@@ -18,16 +19,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+@documented(parameters_of(losses.cosine_similarity))
 def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
     """Return the cosine of the angle between vectors: minus the loss :func:`mp_core.losses.cosine_similarity`.
 
-    Parameters
-    ----------
-    y_true, y_pred, axis
-        As in the loss.
-
-    Examples
-    --------
     >>> cosine_similarity([[1.0, 0.0]], [[2.0, 0.0]])
     array([1.], dtype=float32)
     """
@@ -38,8 +33,6 @@ def cosine_similarity(y_true: Any, y_pred: Any, axis: int = -1) -> Array:
 class CosineSimilarity(FunctionMetric):
     """The mean cosine of the angle between vectors: :func:`cosine_similarity`.
 
-    Examples
-    --------
     >>> CosineSimilarity()([[1.0, 0.0], [1.0, 0.0]], [[5.0, 0.0], [0.0, 2.0]])  # parallel and orthogonal: (1 + 0) / 2
     np.float32(0.5)
     """
@@ -57,8 +50,6 @@ def _squared(y_true: Any, y_pred: Any) -> Array:
 class RootMeanSquaredError(FunctionMetric):
     """``sqrt(mean((y_true - y_pred)**2))``.
 
-    Examples
-    --------
     >>> RootMeanSquaredError()([[0.0, 0.0]], [[3.0, 3.0]])
     np.float32(3.0)
     """
@@ -67,15 +58,12 @@ class RootMeanSquaredError(FunctionMetric):
     _direction = "down"
 
     def result(self) -> Any:
-        """Return the root."""
         return self._rounded(np.sqrt(self._mean()))
 
 
 class MeanSquaredError(FunctionMetric):
     """The mean of squared errors: :func:`mp_core.losses.mean_squared_error`.
 
-    Examples
-    --------
     >>> metric = MeanSquaredError()
     >>> metric([[0.0]], [[1.0]]), metric([[0.0]], [[3.0]])  # after the second batch (1 + 9) / 2
     (np.float32(1.0), np.float32(5.0))
@@ -88,8 +76,6 @@ class MeanSquaredError(FunctionMetric):
 class MeanAbsoluteError(FunctionMetric):
     """The mean of absolute errors: :func:`mp_core.losses.mean_absolute_error`.
 
-    Examples
-    --------
     >>> MeanAbsoluteError()([[0.0], [0.0]], [[1.0], [3.0]], sample_weight=[3.0, 1.0])  # (3 * 1 + 1 * 3) / (3 + 1)
     np.float32(1.5)
     """
@@ -101,8 +87,6 @@ class MeanAbsoluteError(FunctionMetric):
 class MeanAbsolutePercentageError(FunctionMetric):
     """The mean of absolute errors in percent of the targets: :func:`mp_core.losses.mean_absolute_percentage_error`.
 
-    Examples
-    --------
     >>> MeanAbsolutePercentageError()([[10.0], [10.0]], [[9.0], [13.0]])  # (10 % + 30 %) / 2
     np.float32(20.0)
     """
@@ -114,8 +98,6 @@ class MeanAbsolutePercentageError(FunctionMetric):
 class MeanSquaredLogarithmicError(FunctionMetric):
     """The mean of squared differences of logarithms: :func:`mp_core.losses.mean_squared_logarithmic_error`.
 
-    Examples
-    --------
     >>> MeanSquaredLogarithmicError()([[1.0]], [[3.0]]).round(4)  # (log(1 + 3) - log(1 + 1))**2, which is log(2)**2
     np.float32(0.4805)
     """
@@ -127,8 +109,6 @@ class MeanSquaredLogarithmicError(FunctionMetric):
 class LogCoshError(FunctionMetric):
     """The mean of ``log(cosh(error))``: :func:`mp_core.losses.log_cosh`.
 
-    Examples
-    --------
     >>> LogCoshError()([[0.0]], [[5.0]]).round(4)  # about 5 - log(2)
     np.float32(4.3069)
     """
@@ -141,8 +121,6 @@ class LogCoshError(FunctionMetric):
 class Hinge(FunctionMetric):
     """The mean of hinge losses: :func:`mp_core.losses.hinge`.
 
-    Examples
-    --------
     >>> Hinge()([1.0, -1.0, 1.0], [2.0, 0.5, 0.5]).round(4)  # (0 + 1.5 + 0.5) / 3
     np.float32(0.6667)
     """
@@ -154,8 +132,6 @@ class Hinge(FunctionMetric):
 class SquaredHinge(FunctionMetric):
     """The mean of squared hinge losses: :func:`mp_core.losses.squared_hinge`.
 
-    Examples
-    --------
     >>> SquaredHinge()([[1.0], [-1.0]], [[2.0], [0.5]])  # (0 + 1.5**2) / 2
     np.float32(1.125)
     """
@@ -167,8 +143,6 @@ class SquaredHinge(FunctionMetric):
 class CategoricalHinge(FunctionMetric):
     """The mean of categorical hinge losses: :func:`mp_core.losses.categorical_hinge`.
 
-    Examples
-    --------
     >>> CategoricalHinge()([[0.0, 1.0, 0.0]], [[0.5, 1.0, 0.75]])  # 1 + 0.75, the best wrong one, - 1
     np.float32(0.75)
     """
@@ -180,8 +154,6 @@ class CategoricalHinge(FunctionMetric):
 class KLDivergence(FunctionMetric):
     """The mean of Kullback-Leibler divergences: :func:`mp_core.losses.kl_divergence`.
 
-    Examples
-    --------
     >>> KLDivergence()([[1.0, 0.0]], [[0.25, 0.75]]).round(4)  # 1 * log(1 / 0.25)
     np.float32(1.3863)
     """
@@ -193,8 +165,6 @@ class KLDivergence(FunctionMetric):
 class Poisson(FunctionMetric):
     """The mean of Poisson losses: :func:`mp_core.losses.poisson`.
 
-    Examples
-    --------
     >>> Poisson()([[5.0]], [[1.0]]).round(4)  # 1 - 5 * log(1)
     np.float32(1.0)
     """
@@ -206,8 +176,6 @@ class Poisson(FunctionMetric):
 class BinaryCrossentropy(FunctionMetric):
     """The mean cross-entropy of two classes: :func:`mp_core.losses.binary_crossentropy`.
 
-    Examples
-    --------
     >>> BinaryCrossentropy()([[1.0], [1.0]], [[0.5], [0.125]]).round(4)  # (log(2) + log(8)) / 2
     np.float32(1.3863)
     """
@@ -220,8 +188,6 @@ class BinaryCrossentropy(FunctionMetric):
 class CategoricalCrossentropy(FunctionMetric):
     """The mean cross-entropy of one-hot targets: :func:`mp_core.losses.categorical_crossentropy`.
 
-    Examples
-    --------
     >>> CategoricalCrossentropy()([[0, 1, 0], [1, 0, 0]], [[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]).round(4)  # log(4) / 2
     np.float32(0.6931)
     """
@@ -234,8 +200,6 @@ class CategoricalCrossentropy(FunctionMetric):
 class SparseCategoricalCrossentropy(FunctionMetric):
     """The mean cross-entropy of integer targets: :func:`mp_core.losses.sparse_categorical_crossentropy`.
 
-    Examples
-    --------
     >>> SparseCategoricalCrossentropy()([1, 0], [[0.0, 1.0, 0.0], [0.25, 0.5, 0.25]]).round(4)  # (0 + log(4)) / 2
     np.float32(0.6931)
     """

@@ -14,8 +14,8 @@ from mp_core.arrays.recorded import UnseenError
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.dtype_policies import get as policy_of
 from mp_core.training.losses.arrays import same_rank
-from mp_core.training.losses.loss import bound_arguments, with_parameters
-from mp_core.utilities.docstrings import documented
+from mp_core.training.losses.loss import bound_arguments
+from mp_core.utilities.docstrings import documented, parameters_of, with_sections
 from mp_core.utilities.names import named, snake_case
 from mp_core.utilities.registry import own_config
 from mp_core.utilities.tree import leaves, map_leaves
@@ -26,10 +26,14 @@ TOTALS = "float64"
 """The dtype of sums and counts over batches: in float32, a count would stop at 2^24."""
 
 NAMED = """
-    name, dtype
-        As in :class:`Metric`.
+    Parameters
+    ----------
+    name : str, optional
+    dtype : str or DTypePolicy, optional
+        Dtype of the result, and default dtype of added variables; default: float32, whatever the policy of the model.
+        Built-in metrics accumulate in float64.
 """
-"""Docstring section of the last parameters of all metrics."""
+"""The parameters of all metrics."""
 
 _NARROW = {np.dtype(np.float16).newbyteorder()} | {
     dtype for dtype in dtypes.ALLOWED.values() if dtypes.is_float(dtype) and dtype.itemsize < F32.itemsize
@@ -69,6 +73,7 @@ def _widening_arguments(update: Callable[..., Any]) -> Callable[..., Any]:
     return update_state
 
 
+@documented(NAMED)
 class Metric:
     """The base of the metrics: a subclass adds variables, and defines :meth:`update_state` and :meth:`result`.
 
@@ -76,15 +81,6 @@ class Metric:
     dictionaries. If an attribute is a metric, :attr:`variables` includes its variables. A layer's variable that is an
     attribute is not included.
 
-    Parameters
-    ----------
-    dtype : str or DTypePolicy, optional
-        Dtype of the result, and default dtype of added variables; default: float32, whatever the policy of the model.
-        Built-in metrics accumulate in float64.
-    name : str, optional
-
-    Examples
-    --------
     >>> class Largest(Metric):
     ...     def __init__(self):
     ...         super().__init__(name="largest")
@@ -163,11 +159,11 @@ class Metric:
     add_weight = add_variable
 
     def update_state(self, *args: Any, **kwargs: Any) -> None:
-        """Update the variables with a batch; subclasses define this method."""
+        """Update the variables with a batch of targets and outputs."""
         raise NotImplementedError(f"{type(self).__name__} must define `update_state`")
 
     def result(self) -> Any:
-        """Return the value of all batches since the last :meth:`reset_state`; subclasses define this method."""
+        """Return the value of all batches since the last :meth:`reset_state`."""
         raise NotImplementedError(f"{type(self).__name__} must define `result`")
 
     def reset_state(self) -> None:
@@ -198,13 +194,7 @@ class Metric:
 
 
 def per_sample(values: Any, weight: Any, reduce: Callable[..., Array]) -> tuple[Array, Array | None]:
-    """Return weighted values and weights per sample in float64; further axes are reduced.
-
-    Raises
-    ------
-    ValueError
-        The weights do not broadcast to the values.
-    """
+    """Return weighted values and weights per sample in float64; further axes are reduced."""
     values = as_float64(values, "values")
     if weight is not None:
         weight = as_float64(weight, "sample_weight")
@@ -224,12 +214,10 @@ def per_sample(values: Any, weight: Any, reduce: Callable[..., Array]) -> tuple[
     return values, weight
 
 
-@documented(last=NAMED)
+@documented(NAMED)
 class Sum(Metric):
     """``sum(values * weights)``.
 
-    Examples
-    --------
     >>> Sum()([1.0, 3.0], [1.0, 0.5])
     np.float32(2.5)
     """
@@ -239,21 +227,17 @@ class Sum(Metric):
         self.total = self.add_variable(dtype=TOTALS, name="total")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
-        """Add values times weights."""
         found, _ = per_sample(values, sample_weight, np.sum)
         self.total.assign_add(found.sum())
 
     def result(self) -> Any:
-        """Return the sum."""
         return self._rounded(self.total.numpy())
 
 
-@documented(last=NAMED)
+@documented(NAMED)
 class Mean(Metric):
     """``sum(values * weights) / sum(weights)``; 0 without values.
 
-    Examples
-    --------
     >>> Mean()([1.0, 3.0], [3.0, 1.0])
     np.float32(1.5)
     """
@@ -264,13 +248,11 @@ class Mean(Metric):
         self.count = self.add_variable(dtype=TOTALS, name="count")
 
     def update_state(self, values: Any, sample_weight: Any = None) -> None:
-        """Add values times weights; all axes but the first are averaged."""
         found, weight = per_sample(values, sample_weight, np.mean)
         self.total.assign_add(found.sum())
         self.count.assign_add(float(found.size) if weight is None else weight.sum())
 
     def result(self) -> Any:
-        """Return the mean."""
         return self._rounded(self._mean())
 
     def _mean(self) -> Any:
@@ -295,7 +277,8 @@ class FunctionMetric(Mean):
         defaults = {"name": cls.default_name or snake_case(cls.__name__), "dtype": None, **cls.function_arguments}
         names = [*cls.order, *(name for name in cls.function_arguments if name not in cls.order)]
         cls.__signature__ = inspect.Signature([inspect.Parameter(name, kind, default=defaults[name]) for name in names])
-        cls.__doc__ = with_parameters(cls, "Metric", "name, dtype")
+        parameters = parameters_of(cls.function) + NAMED
+        cls.__doc__ = with_sections(cls.__doc__, parameters, signature=cls.__signature__)
         cls._arguments = tuple(cls.function_arguments)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -309,5 +292,4 @@ class FunctionMetric(Mean):
         return {name: getattr(self, name) for name in self.function_arguments}
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # type: ignore[override]
-        """Update the totals with a batch of targets and outputs."""
         super().update_state(type(self).function(y_true, y_pred, **self.arguments), sample_weight)

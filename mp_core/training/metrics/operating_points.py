@@ -49,7 +49,7 @@ class _BestAtCondition(Metric):
         )
         cls._arguments = ("num_thresholds", "class_id", cls.condition)
         if "condition" in vars(cls):
-            cls.__doc__ = with_sections(cls.__doc__, _PARAMETERS.format(condition=cls.condition), NAMED)
+            cls.__doc__ = with_sections(cls.__doc__, _PARAMETERS.format(condition=cls.condition) + NAMED)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         arguments = bound_arguments(type(self), args, kwargs)
@@ -64,7 +64,6 @@ class _BestAtCondition(Metric):
             setattr(self, count, self.add_variable((self.num_thresholds,), dtype=TOTALS, name=count))
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs."""
         truth, outputs, weight = prepare_inputs(y_true, y_pred, sample_weight, class_id=self.class_id)
         weights = None if weight is None else weight.ravel()
         thresholds = np.array(self.thresholds, np.float32)
@@ -74,7 +73,6 @@ class _BestAtCondition(Metric):
             getattr(self, count).assign_add(found[count])
 
     def result(self) -> Any:
-        """Return the largest rate; 0 if no threshold meets the condition."""
         best, other = (self._share(name) for name in (self.best, self.condition))
         return self._rounded(np.where(other >= self.least, best, 0.0).max())
 
@@ -87,8 +85,6 @@ class _BestAtCondition(Metric):
 class SensitivityAtSpecificity(_BestAtCondition):
     """The largest sensitivity, ``tp / (tp + fn)``, where the specificity, ``tn / (tn + fp)``, is at least some value.
 
-    Examples
-    --------
     >>> SensitivityAtSpecificity(0.5)([0, 0, 0, 1, 1], [0.0, 0.3, 0.8, 0.3, 0.8])
     np.float32(0.5)
     """
@@ -99,8 +95,6 @@ class SensitivityAtSpecificity(_BestAtCondition):
 class SpecificityAtSensitivity(_BestAtCondition):
     """The largest specificity, ``tn / (tn + fp)``, where the sensitivity, ``tp / (tp + fn)``, is at least some value.
 
-    Examples
-    --------
     >>> SpecificityAtSensitivity(0.5)([0, 0, 0, 1, 1], [0.0, 0.3, 0.8, 0.3, 0.8])
     np.float32(0.6666667)
     """
@@ -111,8 +105,6 @@ class SpecificityAtSensitivity(_BestAtCondition):
 class PrecisionAtRecall(_BestAtCondition):
     """The largest precision, ``tp / (tp + fp)``, where the recall, ``tp / (tp + fn)``, is at least some value.
 
-    Examples
-    --------
     >>> PrecisionAtRecall(0.5)([0, 0, 0, 1, 1], [0.0, 0.3, 0.8, 0.3, 0.8])
     np.float32(0.5)
     """
@@ -123,8 +115,6 @@ class PrecisionAtRecall(_BestAtCondition):
 class RecallAtPrecision(_BestAtCondition):
     """The largest recall, ``tp / (tp + fn)``, where the precision, ``tp / (tp + fp)``, is at least some value.
 
-    Examples
-    --------
     >>> RecallAtPrecision(0.8)([0, 0, 1, 1], [0.0, 0.5, 0.3, 0.9])
     np.float32(0.5)
     """

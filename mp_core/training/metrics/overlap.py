@@ -9,18 +9,18 @@ from mp_core.arrays import Array, asarray, dtypes
 from mp_core.training.losses.arrays import EPSILON
 from mp_core.training.metrics.metric import TOTALS, Metric
 from mp_core.utilities.arguments import boolean, integer, number, positive_integer
+from mp_core.utilities.docstrings import documented
 
 __all__ = ["BinaryIoU", "IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU"]
 
 
-class IoU(Metric):
-    """The mean over classes of ``tp / (tp + fp + fn)``.
-
+_IOU = documented("""
     Parameters
     ----------
     num_classes : int
     target_class_ids : sequence of int
         The averaged classes; classes that do not occur are skipped.
+    threshold : float
     name : str, optional
     dtype : str, optional
         Default: int32, as in Keras. Fractional sample weights need a float dtype. Counts are int64, with a float dtype
@@ -30,9 +30,13 @@ class IoU(Metric):
     sparse_y_true, sparse_y_pred : bool
         Whether targets or outputs are class numbers; otherwise the argmax along `axis` is the class.
     axis : int
+""")
 
-    Examples
-    --------
+
+@_IOU
+class IoU(Metric):
+    """The mean over classes of ``tp / (tp + fp + fn)``.
+
     >>> IoU(2, [0])([0, 0, 1, 1], [0, 1, 0, 1]).round(4)
     np.float32(0.3333)
     """
@@ -67,7 +71,6 @@ class IoU(Metric):
         self.total_cm = self.add_variable(shape, dtype=totals, name="total_confusion_matrix")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs."""
         truth = self._classes(y_true, "y_true", self.sparse_y_true)
         found = self._classes(y_pred, "y_pred", self.sparse_y_pred)
         if truth.shape != found.shape:
@@ -106,15 +109,13 @@ class IoU(Metric):
         return np.float32((right[chosen] / (all_of[chosen] + EPSILON)).sum() / occur.sum())
 
 
+@_IOU
 class BinaryIoU(IoU):
     """:class:`IoU` of two classes; outputs are class 1 if they are at or above a threshold.
 
     Parameters
     ----------
-    target_class_ids : sequence of int
     threshold : float
-    name, dtype
-        As in :class:`IoU`.
 
     Examples
     --------
@@ -132,20 +133,13 @@ class BinaryIoU(IoU):
         self.threshold = number(threshold, "threshold")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        """Update the totals with a batch of targets and outputs."""
         super().update_state(y_true, asarray(y_pred, "y_pred") >= self.threshold, sample_weight)
 
 
+@_IOU
 class MeanIoU(IoU):
     """:class:`IoU`, averaged over all classes.
 
-    Parameters
-    ----------
-    num_classes, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis
-        As in :class:`IoU`.
-
-    Examples
-    --------
     >>> MeanIoU(2)([0, 0, 1, 1], [0, 1, 0, 1]).round(4)
     np.float32(0.3333)
     """
@@ -160,16 +154,10 @@ class MeanIoU(IoU):
         super().__init__(num_classes, targets, name, dtype, ignore_class, sparse_y_true, sparse_y_pred, axis)
 
 
+@_IOU
 class OneHotIoU(IoU):
     """:class:`IoU` for one-hot targets.
 
-    Parameters
-    ----------
-    num_classes, target_class_ids, name, dtype, ignore_class, sparse_y_pred, axis
-        As in :class:`IoU`.
-
-    Examples
-    --------
     >>> outputs = [[0.25, 0.75], [0.75, 0.25], [0.25, 0.75]]  # the largest are 1, 0, 1
     >>> OneHotIoU(2, [1])([[0, 1], [1, 0], [1, 0]], outputs).round(4)  # of class 1: 1 in both, 2 in one of them
     np.float32(0.5)
@@ -184,16 +172,10 @@ class OneHotIoU(IoU):
         super().__init__(num_classes, target_class_ids, name, dtype, ignore_class, False, sparse_y_pred, axis)
 
 
+@_IOU
 class OneHotMeanIoU(MeanIoU):
     """:class:`MeanIoU` for one-hot targets.
 
-    Parameters
-    ----------
-    num_classes, name, dtype, ignore_class, sparse_y_pred, axis
-        As in :class:`IoU`.
-
-    Examples
-    --------
     >>> outputs = [[0.25, 0.75], [0.75, 0.25], [0.25, 0.75], [0.25, 0.75]]  # the largest are 1, 0, 1, 1
     >>> OneHotMeanIoU(2)([[0, 1], [1, 0], [1, 0], [0, 1]], outputs).round(4)  # (1 / 2 + 2 / 3) / 2
     np.float32(0.5833)

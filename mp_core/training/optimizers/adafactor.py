@@ -18,7 +18,7 @@ from mp_core.utilities.docstrings import documented
 __all__ = ["Adafactor"]
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, 2018, https://arxiv.org/abs/1804.04235), as Keras computes it.
 
@@ -74,13 +74,11 @@ class Adafactor(Optimizer):
         )
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the limited learning rate and beta."""
         return min(rate, kind(1) / np.sqrt(kind(step))), kind(1 - float(step) ** self.beta_2_decay)
 
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         work = work_type(w.dtype)
         rate, beta = numbers
         with np.errstate(all="ignore"):

@@ -21,7 +21,17 @@ def moment_numbers(beta_1: float, beta_2: float, epsilon: float, rate: Any, step
     return kind(1 - beta_1), kind(1 - beta_2), rate * np.sqrt(second) / first, kind(epsilon)
 
 
-@documented(RATE, last=COMMON)
+_MOMENTS = documented(RATE, """
+    Parameters
+    ----------
+    beta_1, beta_2 : float
+        From 0 to 1.
+    epsilon : float
+    amsgrad : bool
+""", COMMON)  # fmt: skip
+
+
+@_MOMENTS
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2014, https://arxiv.org/abs/1412.6980), as Keras computes it.
 
@@ -29,15 +39,6 @@ class Adam(Optimizer):
     ``variable -= alpha * m / (sqrt(v) + epsilon)``, where ``alpha = learning_rate * sqrt(1 - beta_2**t) /
     (1 - beta_1**t)`` in step t. With `amsgrad`, v is replaced by its largest value so far.
 
-    Parameters
-    ----------
-    beta_1, beta_2 : float
-        From 0 to 1.
-    epsilon : float
-    amsgrad : bool
-
-    Examples
-    --------
     >>> from mp_core import AutoCastVariable
     >>> variable = AutoCastVariable([1.0, 1.0])
     >>> Adam(0.25, epsilon=0.0).apply([np.float32([3.0, -0.1])], [variable])
@@ -64,15 +65,13 @@ class Adam(Optimizer):
             self.slots = (*type(self).slots, ("velocity_hat",))
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "amsgrad" if self.amsgrad else "adam"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return 1 - beta_1, 1 - beta_2, alpha and epsilon."""
         return moment_numbers(self.beta_1, self.beta_2, self.epsilon, rate, step)
 
 
-@documented(RATE, last=COMMON)
+@_MOMENTS
 class AdamW(Adam):
     """Adam with weight decay (Loshchilov and Hutter, 2017, https://arxiv.org/abs/1711.05101).
 
@@ -80,8 +79,6 @@ class AdamW(Adam):
     ----------
     weight_decay : float
         Before its update, a variable is multiplied by ``1 - weight_decay * learning_rate``.
-    beta_1, beta_2, epsilon, amsgrad
-        As in :class:`Adam`.
 
     Examples
     --------
@@ -106,7 +103,7 @@ class AdamW(Adam):
         super().__init__(learning_rate, beta_1, beta_2, epsilon, amsgrad, weight_decay=weight_decay, **common)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class RMSprop(Optimizer):
     """RMSprop (Tieleman and Hinton, 2012), as Keras computes it.
 
@@ -151,15 +148,13 @@ class RMSprop(Optimizer):
             self.slots = (*self.slots, ("average_gradient",))
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "rmsprop" + "_centered" * self.centered + "_momentum" * bool(self.momentum)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, rho, 1 - rho, epsilon and the momentum."""
         return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon), kind(self.momentum)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Adagrad(Optimizer):
     """Adagrad (Duchi et al., 2011), as Keras computes it.
 
@@ -195,9 +190,7 @@ class Adagrad(Optimizer):
         self.epsilon = number(epsilon, "epsilon", 0)
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "adagrad"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate and epsilon."""
         return rate, kind(self.epsilon)

@@ -26,20 +26,11 @@ _MAX_STEPS = 2**31 - 1  # the largest value of `iterations`, which is int32
 
 
 class Proposal(NamedTuple):
-    """The assignments of a step, not yet executed.
-
-    Attributes
-    ----------
-    variables : list of AutoCastVariable
-    arrays : list of ndarray
-        The new values of the variables.
-    finite : bool
-        Whether all gradients were finite.
-    """
+    """The assignments of a step, not yet executed."""
 
     variables: list[AutoCastVariable]
-    arrays: list[Array]
-    finite: bool
+    arrays: list[Array]  # the new values of the variables
+    finite: bool  # whether all gradients were finite
 
     def commit(self) -> None:
         """Assign all values."""
@@ -128,13 +119,8 @@ class Optimizer(OptimizerState):
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> AutoCastVariable:
         """Update the variables whose gradients are not None; count the step unless there are no pairs.
 
-        Raises
-        ------
-        TypeError
-            `grads_and_vars` are not pairs of gradient and variable.
-        ValueError
-            All gradients are None, a shape differs from its variable's, or the optimizer was built for other variables.
-            No variable has changed.
+        It raises an error before it changes a variable: if all gradients are None, if a shape differs from its
+        variable's, or if the optimizer was built for other variables.
         """
         pairs = checked_pairs(grads_and_vars)
         if pairs:
@@ -378,17 +364,10 @@ class Optimizer(OptimizerState):
             assign_each(kept, [self._averages[id(variable)].numpy() for variable in kept])
 
     def swap_averages(self) -> None:
-        """Exchange the values of the variables with their averages; a second call exchanges them back.
+        """Exchange the values of the variables with their averages (`use_ema`); a second call exchanges them back.
 
         In between, the attribute `averages_swapped` is True. Before :meth:`build` the call does nothing.
 
-        Raises
-        ------
-        ValueError
-            `use_ema` is False.
-
-        Examples
-        --------
         >>> from mp_core.optimizers import SGD
         >>> variable, optimizer = AutoCastVariable([1.0]), SGD(0.5, use_ema=True, ema_momentum=0.5)
         >>> for _ in range(2):

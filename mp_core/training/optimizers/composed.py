@@ -29,11 +29,10 @@ class _Composed(Optimizer):
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         return formulas.applied(self.formula, w, g, slots, numbers, how)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Adadelta(_Composed):
     """Adadelta (Zeiler, 2012, https://arxiv.org/abs/1212.5701).
 
@@ -65,21 +64,22 @@ class Adadelta(_Composed):
         self.rho, self.epsilon = share(rho, "rho"), number(epsilon, "epsilon", 0)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, rho, 1 - rho and epsilon."""
         return rate, kind(self.rho), kind(1 - self.rho), kind(self.epsilon)
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new values of a variable and of both averages."""
         rate, rho, rest, epsilon = numbers
         v = slots[0] * rho + g * g * rest
         step = -(np.sqrt(slots[1] + epsilon) * g / np.sqrt(v + epsilon))
         return w + step * rate, [v, slots[1] * rho + step * step * rest]
 
 
-_MOMENTS = documented(RATE, last="""
+_MOMENTS = documented(RATE, """
+    Parameters
+    ----------
     beta_1, beta_2 : float
         From 0 to 1.
-    epsilon : float""" + COMMON)  # fmt: skip
+    epsilon : float
+""", COMMON)  # fmt: skip
 
 
 class _WithMoments(_Composed):
@@ -107,8 +107,6 @@ class Adamax(_WithMoments):
     ``m += (gradient - m) * (1 - beta_1)``, ``u = max(beta_2 * u, |gradient|)`` and in step t
     ``variable -= learning_rate * m / ((1 - beta_1**t) * (u + epsilon))``.
 
-    Examples
-    --------
     >>> from mp_core import AutoCastVariable
     >>> variable = AutoCastVariable([1.0, 1.0])
     >>> Adamax(0.25, epsilon=0.0).apply([np.float32([3.0, -0.1])], [variable])
@@ -119,12 +117,10 @@ class Adamax(_WithMoments):
     slots: tuple[tuple[str, ...], ...] = (("momentum", "norm"),)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, 1 - beta_1, beta_2, 1 - beta_1^t and epsilon."""
         left = kind(1) - power(kind(self.beta_1), step)
         return rate, kind(1 - self.beta_1), kind(self.beta_2), left, kind(self.epsilon)
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a variable, its momentum and its norm."""
         rate, share, beta, left, epsilon = numbers
         m = slots[0] + (g - slots[0]) * share
         u = np.maximum(slots[1] * beta, np.abs(g))
@@ -139,8 +135,6 @@ class Nadam(_WithMoments):
     ``variable -= learning_rate * (u_{t+1} * m / (1 - p_{t+1}) + (1 - u_t) * gradient / (1 - p_t)) /
     (sqrt(v / (1 - beta_2**t)) + epsilon)``.
 
-    Examples
-    --------
     >>> from mp_core import AutoCastVariable
     >>> variable = AutoCastVariable([1.0, 1.0])
     >>> Nadam(0.25, epsilon=0.0).apply([np.float32([3.0, -0.1])], [variable])
@@ -168,14 +162,12 @@ class Nadam(_WithMoments):
         return np.float32(self._product.numpy()) * self._momentum(step)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, 1 - beta_1, 1 - beta_2, the weights of m and gradient, 1 - beta_2^t and epsilon."""
         now, following, product = self._momentum(step), self._momentum(step + 1), self._momentum_product(step)
         of_m, of_g = following / (1 - product * following), (1 - now) / (1 - product)
         left = kind(1) - power(kind(self.beta_2), step)
         return rate, kind(1 - self.beta_1), kind(1 - self.beta_2), kind(of_m), kind(of_g), left, kind(self.epsilon)
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a variable, its momentum and its velocity."""
         rate, first, second, of_m, of_g, left, epsilon = numbers
         m = slots[0] + (g - slots[0]) * first
         v = slots[1] + (g * g - slots[1]) * second
@@ -190,8 +182,6 @@ class Lamb(_WithMoments):
     ``variable -= learning_rate * step * |variable| / |step|``. If a norm is 0, the ratio is 1. Norms are computed by
     :func:`mp_core.sum`.
 
-    Examples
-    --------
     >>> from mp_core import AutoCastVariable
     >>> variable = AutoCastVariable([3.0, 4.0])
     >>> Lamb(0.2).apply([np.float32([1.0, 0.0])], [variable])
@@ -202,12 +192,10 @@ class Lamb(_WithMoments):
     slots: tuple[tuple[str, ...], ...] = (("momentum", "velocity"),)
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, 1 - beta_1, 1 - beta_2, 1 - beta_1^t, 1 - beta_2^t and epsilon."""
         left = (kind(1) - power(kind(beta), step) for beta in (self.beta_1, self.beta_2))
         return rate, kind(1 - self.beta_1), kind(1 - self.beta_2), *left, kind(self.epsilon)
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a variable, its momentum and its velocity."""
         rate, first, second, first_left, second_left, epsilon = numbers
         m = slots[0] + (g - slots[0]) * first
         v = slots[1] + (g * g - slots[1]) * second
@@ -217,7 +205,7 @@ class Lamb(_WithMoments):
         return w - step * (ratio * rate), [m, v]
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Ftrl(_Composed):
     """Follow the regularized leader (McMahan et al., 2013, https://research.google.com/pubs/archive/41159.pdf).
 
@@ -273,7 +261,6 @@ class Ftrl(_Composed):
         self.beta = number(beta, "beta")
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return learning rate, power, 2 * l2_shrinkage, l1, and 2 * (l2 + beta / (2 * learning_rate))."""
         if not float(rate):
             raise ValueError(f"`learning_rate` of Ftrl must not be 0, which Ftrl divides by; it is 0 in step {step}")
         twice = 2 * (self.l2_regularization_strength + self.beta / (2 * float(rate)))
@@ -281,7 +268,6 @@ class Ftrl(_Composed):
         return rate, -self.learning_rate_power, shrinkage, kind(self.l1_regularization_strength), kind(twice)
 
     def formula(self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any]) -> tuple[Array, list[Array]]:
-        """Return the new value of a variable, its accumulator n and its linear term z."""
         rate, exponent, shrinkage, most, twice = numbers
         total = slots[0] + g * g
         old, new = (ops.power(x, exponent) for x in (slots[0], total))

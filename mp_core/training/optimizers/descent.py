@@ -11,7 +11,7 @@ from mp_core.utilities.docstrings import documented
 __all__ = ["SGD", "Lion"]
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class SGD(Optimizer):
     """Gradient descent, with or without momentum.
 
@@ -47,15 +47,13 @@ class SGD(Optimizer):
             self.slots = (("momentum",),)
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "nesterov" if self.nesterov and self.momentum else "momentum" if self.momentum else "sgd"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate and the momentum."""
         return rate, kind(self.momentum)
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Lion(Optimizer):
     """Lion: the step is the sign of a momentum (Chen et al., 2023, https://arxiv.org/abs/2302.06675).
 
@@ -89,10 +87,8 @@ class Lion(Optimizer):
             raise ValueError("`beta_1` must be above 0: otherwise only the sign of the gradient counts")
 
     def rule(self) -> str:
-        """Return the name of the formula."""
         return "lion"
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return learning rate, beta_1, 1 - beta_1, beta_2 and 1 - beta_2."""
         first, second = kind(self.beta_1), kind(self.beta_2)
         return rate, first, kind(1) - first, second, kind(1) - second

@@ -30,22 +30,12 @@ class Preparation(NamedTuple):
     """Steps before the rule, in the type of the computation.
 
     ``gradient = clip(gradient / divisor * factor, -limit, limit)`` and ``variable -= variable * decay``.
-
-    Attributes
-    ----------
-    divisor : float
-        The loss scale.
-    factor : float
-        Limits the norm of the gradient.
-    limit : float
-    decay : float
-        Weight decay times learning rate.
     """
 
-    divisor: float = 1.0
-    factor: float = 1.0
+    divisor: float = 1.0  # the loss scale
+    factor: float = 1.0  # limits the norm of the gradient
     limit: float = np.inf
-    decay: float = 0.0
+    decay: float = 0.0  # weight decay times learning rate
 
 
 def _sgd(w: Array, g: Array, slots: Slots, n: Numbers) -> tuple[Array, list[Array]]:
@@ -147,17 +137,8 @@ def updated(
 ) -> tuple[Array, list[Array], bool]:
     """Return the new value of a variable, the new values of its slots, and whether the gradient was finite.
 
-    Parameters
-    ----------
-    rule : str
-        A key of :data:`RULES`.
-    w, g : ndarray
-        The variable and its gradient, with the same shape.
-    slots : sequence of ndarray
-        With the shape and dtype of the variable.
-    numbers : sequence of float
-        Numbers of the rule, in the type of the computation.
-    how : Preparation
+    `rule` is a key of :data:`RULES`. Gradient and slots have the shape of the variable; the `numbers` of the rule have
+    the type of the computation.
     """
     return applied(RULES[rule], w, g, slots, numbers, how)
 

@@ -54,21 +54,9 @@ def _check_arguments(arguments: dict[str, Any]) -> None:
 class ScaledOptimizer(ABC):
     """The base of the loss scale optimizers of Keras 3 and tf.keras: wraps an optimizer.
 
-    :meth:`scale_loss` scales a loss; :meth:`apply` takes the gradients of the scaled loss.
-
-    Parameters
-    ----------
-    inner_optimizer : Optimizer
-    state : LossScale
-        The initial loss scale.
-
-    Attributes
-    ----------
-    state : LossScale
-        The current loss scale.
-    initial_scale : float
-    dynamic_growth_steps : int or None
-        The scale grows after this number of finite steps in a row; None for a fixed scale.
+    :meth:`scale_loss` scales a loss; :meth:`apply` takes the gradients of the scaled loss. `state` is the current
+    :class:`LossScale`, at first the argument. A dynamic scale grows after `dynamic_growth_steps` finite steps in a row;
+    of a fixed scale this is None.
     """
 
     state: LossScale
@@ -89,13 +77,7 @@ class ScaledOptimizer(ABC):
         return np.float32(self.state.loss_scale)
 
     def scale_loss(self, loss: Any) -> Any:
-        """Return the loss times the scale; compute the gradients from it.
-
-        Raises
-        ------
-        TypeError
-            `loss` is not floating-point.
-        """
+        """Return the loss, which must be floating-point, times the scale; compute the gradients from it."""
         check_floating(loss, "loss")
         return self.state.scale(loss)
 
@@ -108,19 +90,9 @@ class ScaledOptimizer(ABC):
         """Take a step with pairs of gradient and variable; return :attr:`iterations`."""
 
     def _step(self, pairs: list[tuple[Any, Any]], scale: np.float32 | None) -> bool:
-        """Let the inner optimizer take a step, unless the scale is dynamic and a gradient is not finite.
+        """Let the inner optimizer take a step; return False if a dynamic scale skips it: a gradient is not finite.
 
-        Parameters
-        ----------
-        pairs : list of tuple
-            Gradients and variables.
-        scale : float32 or None
-            Divide the gradients by it in float32; None: they are unscaled already.
-
-        Returns
-        -------
-        bool
-            False if the step was skipped.
+        Gradients are divided by `scale` in float32; None: they are unscaled already.
         """
         if not self.built and pairs:
             self.build([variable for _, variable in pairs])
@@ -202,13 +174,7 @@ class ScaledOptimizer(ABC):
         return [] if inner is None else [None] * len(_SCALE_VARIABLES) + inner()
 
     def load_own_variables(self, store: Any) -> None:
-        """Load the loss scale, unless it is fixed, and the inner optimizer's variables.
-
-        Raises
-        ------
-        ValueError
-            The number of variables or a shape differs, or the loss scale is not above 0.
-        """
+        """Load the loss scale, unless it is fixed, and the inner optimizer's variables."""
         values = [np.asarray(store[str(i)]) for i in range(len(store.keys()))]
         if len(values) < 4 or any(value.shape for value in values[:4]):
             raise ValueError(f"The file has no variables of a LossScaleOptimizer: {len(values)} arrays")
@@ -220,18 +186,7 @@ class ScaledOptimizer(ABC):
         self.state = state
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Assign a list of arrays to the inner optimizer's variables; the loss scale does not change.
-
-        Parameters
-        ----------
-        weights : sequence of array-like
-            In the order of :attr:`variables`.
-
-        Raises
-        ------
-        ValueError
-            The number of arrays or a shape differs.
-        """
+        """Assign `weights`, in the order of :attr:`variables`, to the inner optimizer; the scale does not change."""
         self.inner_optimizer.set_weights(weights)  # type: ignore[attr-defined]
 
 
@@ -262,14 +217,7 @@ class LossScaleOptimizer(ScaledOptimizer):
     dynamic_growth_steps : int
     name : str, optional
     **kwargs
-        Arguments of Keras' base optimizer; only their defaults are accepted.
-
-    Raises
-    ------
-    TypeError
-        `inner_optimizer` is not an optimizer, or is a loss scale optimizer.
-    ValueError
-        An argument is unknown, or must be set on the inner optimizer, or is out of range.
+        Arguments of Keras' base optimizer; only their defaults are accepted. Set others on the inner optimizer.
 
     Examples
     --------
@@ -314,25 +262,12 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @property
     def in_files(self) -> Any:
-        """The optimizer itself."""
         return self
 
     def apply_gradients(self, grads_and_vars: GradientsAndVariables) -> Any:
         """Divide the gradients by the scale in float32, let the inner optimizer apply them, and adjust the scale.
 
-        If a gradient is not finite, the step is skipped.
-
-        Returns
-        -------
-        iterations : AutoCastVariable or int
-            :attr:`iterations`, without skipped steps.
-
-        Raises
-        ------
-        TypeError
-            `grads_and_vars` are not pairs of gradient and variable.
-        ValueError
-            All gradients are None.
+        If a gradient is not finite, the step is skipped. Return :attr:`iterations`, which does not count skipped steps.
         """
         self._step(checked_pairs(grads_and_vars), self.loss_scale)
         return self.iterations
@@ -348,13 +283,7 @@ class LossScaleOptimizer(ScaledOptimizer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the optimizer of a configuration.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is not a dictionary of the constructor's arguments.
-        """
+        """Return the optimizer of a configuration."""
         config = own_config(config, "LossScaleOptimizer")
         return cls(**config | {"inner_optimizer": deserialize(config.get("inner_optimizer"), custom_objects)})
 
@@ -373,11 +302,6 @@ def wrap_optimizer(optimizer: Any, policy: DTypePolicy, auto_scale_loss: bool = 
     optimizer : Optimizer
     policy : DTypePolicy
     auto_scale_loss : bool
-
-    Raises
-    ------
-    TypeError
-        `optimizer` is not an optimizer, or `policy` is not a policy object.
 
     Examples
     --------

@@ -20,7 +20,7 @@ from mp_core.utilities.patterns import matcher
 __all__ = ["Muon"]
 
 
-@documented(RATE, last=COMMON)
+@documented(RATE, COMMON)
 class Muon(Optimizer):
     """Muon (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon), as Keras computes it.
 
@@ -31,33 +31,26 @@ class Muon(Optimizer):
     3. `ns_steps` times (Newton and Schulz): ``A = x @ x.T``, ``x = muon_a * x + (muon_b * A + muon_c * A @ A) @ x``.
        Then all singular values of x are near 1.
     4. ``variable -= learning_rate * x * sqrt(max(variable.shape)) * rms_rate`` (Liu et al., 2025,
-       https://arxiv.org/abs/2502.16982)
+       https://arxiv.org/abs/2502.16982); without these factors if `rms_rate` is None
 
     Products are computed by :func:`mp_core.matmul`. Adam updates embeddings, variables that are not matrices, and
     variables that `exclude_layers` matches. Exclude the last layer of a classifier.
 
     Parameters
     ----------
-    adam_beta_1, adam_beta_2 : float
-        As in :class:`Adam`, from 0 to 1.
-    adam_weight_decay : float, optional
-        The weight decay of variables that Adam updates.
-    epsilon : float
+    adam_beta_1, adam_beta_2, epsilon : float
         As in :class:`Adam`.
-    weight_decay : float, optional
-        The weight decay of the matrices.
+    adam_weight_decay, weight_decay : float, optional
+        The weight decay of variables that Adam updates, and of the matrices.
     exclude_layers : list of str, optional
         Regular expressions. Adam updates each variable whose ``path``, such as ``"dense/kernel"``, contains a match.
     exclude_embeddings : bool
         Whether Adam updates the variables whose path contains ``embedding``.
-    muon_a, muon_b, muon_c : float
     adam_lr_ratio : float
         The learning rate of Adam is ``learning_rate * adam_lr_ratio``.
-    momentum : float
+    momentum, muon_a, muon_b, muon_c, rms_rate : float
     ns_steps : int
     nesterov : bool
-    rms_rate : float, optional
-        None: without the factors ``sqrt(max(variable.shape)) * rms_rate``.
 
     Examples
     --------
@@ -123,14 +116,12 @@ class Muon(Optimizer):
         return (self.adam_weight_decay if self._uses_adam(variable) else self.weight_decay) or 0.0
 
     def numbers(self, rate: Any, step: int, kind: Any) -> Sequence[Any]:
-        """Return the learning rate, and the numbers of Adam."""
         rate_of_adam = rate * kind(self.adam_lr_ratio)
         return rate, moment_numbers(self.adam_beta_1, self.adam_beta_2, self.epsilon, rate_of_adam, step)
 
     def updated(
         self, w: Array, g: Array, slots: Sequence[Array], numbers: Sequence[Any], how: formulas.Preparation
     ) -> tuple[Array, list[Array], bool]:
-        """Return the new value of a variable, the new values of its slots, and whether its gradient was finite."""
         rate, of_adam = numbers
         if len(slots) > 1:
             return formulas.updated("adam", w, g, slots, of_adam, how)

@@ -19,8 +19,6 @@ _UNBUILT = (
 class OptimizerLike(Protocol):
     """The interface that a loss scale optimizer requires of the optimizer that it wraps, built-in or your own.
 
-    Examples
-    --------
     >>> from mp_core import optimizers
     >>> isinstance(optimizers.Adam(), OptimizerLike), isinstance("adam", OptimizerLike)
     (True, False)
@@ -47,15 +45,7 @@ def check_optimizer(optimizer: Any, argument: str) -> OptimizerLike:
 
 
 def checked_pairs(grads_and_vars: GradientsAndVariables) -> list[tuple[Any, Any]]:
-    """Return pairs of gradient and variable as a list.
-
-    Raises
-    ------
-    TypeError
-        `grads_and_vars` are not pairs.
-    ValueError
-        There are pairs, but all gradients are None.
-    """
+    """Return pairs of gradient and variable as a list; not all gradients may be None."""
     if not isinstance(grads_and_vars, Iterable):
         raise TypeError(f"`grads_and_vars` must hold pairs of gradient and variable; received {grads_and_vars!r}")
     pairs = list(grads_and_vars)

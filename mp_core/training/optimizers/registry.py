@@ -21,13 +21,6 @@ _TF_KERAS_ARGUMENTS = ("jit_compile", "is_legacy_optimizer")
 def serialize(optimizer: OptimizerLike) -> dict[str, Any]:
     """Return the class name and the configuration of an optimizer, as Keras writes them.
 
-    Raises
-    ------
-    TypeError
-        `optimizer` is not an optimizer.
-
-    Examples
-    --------
     >>> serialize(get("sgd"))["class_name"]
     'SGD'
     """
@@ -44,11 +37,6 @@ def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | 
     custom_objects : dict, optional
         Name -> class of optimizers that are neither built in nor registered.
 
-    Raises
-    ------
-    TypeError, ValueError
-        `config` is not such a dictionary, ``class_name`` is unknown, or the class does not take these arguments.
-
     Examples
     --------
     >>> deserialize({"class_name": "SGD", "config": {"momentum": 0.5}}).momentum
@@ -63,13 +51,6 @@ def deserialize(config: dict[str, Any] | None, custom_objects: dict[str, Any] | 
 def get(identifier: Any) -> Any:
     """Return the optimizer of a name such as ``"adam"``, of a :func:`serialize` dictionary, or the optimizer itself.
 
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
-
-    Examples
-    --------
     >>> type(get("rmsprop")).__name__
     'RMSprop'
     """

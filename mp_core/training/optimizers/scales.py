@@ -72,11 +72,6 @@ class LossScale:
     loss_scale : float
         Above 0 and finite in float32, or infinity: a dynamic scale may grow to infinity.
 
-    Raises
-    ------
-    ValueError
-        `loss_scale` is not such a number.
-
     Examples
     --------
     >>> loss_scale = LossScale(1024.0)
@@ -130,18 +125,11 @@ class DynamicLossScale(LossScale):
     counter : int
         The number of finite steps since the last change.
     period : int
-        The number of finite steps in a row after which the scale grows.
     factor : float
         The scale is multiplied or divided by it. Above 1.
-    min_loss_scale : float
-        Lower limit. The scale never shrinks to 0.
-    max_loss_scale : float
-        Upper limit. If the next scale would exceed it, the scale does not change, but `counter` is reset.
-
-    Raises
-    ------
-    ValueError
-        `loss_scale` is refused by :class:`LossScale`, or another argument is out of range.
+    min_loss_scale, max_loss_scale : float
+        The scale never shrinks to 0. If the next scale would exceed the upper limit, the scale does not change, but
+        `counter` is reset.
 
     Examples
     --------
@@ -171,7 +159,6 @@ class DynamicLossScale(LossScale):
             raise ValueError(f"`factor` must be above 1; received factor={self.factor!r}")
 
     def adjust(self, grads_finite: bool) -> Self:
-        """Return the loss scale of the next step; `grads_finite` says whether this step's gradients were finite."""
         if not grads_finite:
             smaller = _float32(self.loss_scale / self.factor)
             return replace(self, loss_scale=max(smaller, self.min_loss_scale) or self.loss_scale, counter=0)

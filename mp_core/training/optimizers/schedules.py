@@ -25,8 +25,6 @@ class LearningRateSchedule:
     Built-in schedules compute in float64 and round once to float32. The interval of a step is determined exactly: an
     argument such as 0.1 counts as the decimal number 1/10.
 
-    Examples
-    --------
     >>> class Halving(LearningRateSchedule):
     ...     def __call__(self, step):
     ...         return 0.5 ** (float(step) // 100)
@@ -65,14 +63,12 @@ class _ConfiguredSchedule(LearningRateSchedule):
         vars(self).update(arguments, name=name)
 
     def __call__(self, step: Any) -> np.float32:
-        """Return the learning rate of a step; the first step is 0."""
         return np.float32(self._rate(float(step)))
 
     def _rate(self, step: float) -> float:
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {name: getattr(self, name) for name in self.names}
 
 
@@ -106,8 +102,6 @@ _DECAY = documented("""
 class ExponentialDecay(_ConfiguredSchedule):
     """``initial_learning_rate * decay_rate ** (step / decay_steps)``.
 
-    Examples
-    --------
     >>> float(ExponentialDecay(1.0, decay_steps=10, decay_rate=0.5)(20))
     0.25
     """
@@ -145,8 +139,6 @@ class ExponentialDecay(_ConfiguredSchedule):
 class InverseTimeDecay(ExponentialDecay):
     """``initial_learning_rate / (1 + decay_rate * step / decay_steps)``.
 
-    Examples
-    --------
     >>> float(InverseTimeDecay(1.0, decay_steps=1, decay_rate=1.0)(3))
     0.25
     """
@@ -398,13 +390,6 @@ _CLASSES = {
 def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     """Return the class name and the configuration of a schedule, as Keras writes them.
 
-    Raises
-    ------
-    TypeError
-        `learning_rate_schedule` is not a schedule.
-
-    Examples
-    --------
     >>> config = serialize(ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5))
     >>> config["class_name"], config["config"]["decay_steps"]
     ('ExponentialDecay', 10.0)
@@ -417,13 +402,6 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
 def deserialize(config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> LearningRateSchedule:
     """Return the schedule of a :func:`serialize` dictionary.
 
-    Raises
-    ------
-    ValueError
-        `config` is not such a dictionary, or ``class_name`` is unknown.
-
-    Examples
-    --------
     >>> config = {"initial_learning_rate": 8.0, "decay_steps": 1, "decay_rate": 0.5}
     >>> deserialize({"class_name": "ExponentialDecay", "config": config})(3)  # 8 * 0.5**3
     np.float32(1.0)

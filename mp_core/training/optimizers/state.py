@@ -43,10 +43,12 @@ RATE = """
     learning_rate : float, LearningRateSchedule or callable
 """
 COMMON = """
+    Parameters
+    ----------
     **common
         Arguments of :class:`Optimizer`.
 """
-"""Docstring sections before and after the parameters of a single optimizer."""
+"""The parameters of all optimizers."""
 
 _OLD_ARGUMENTS = {
     "lr": "use `learning_rate`",
@@ -263,10 +265,7 @@ class OptimizerState:
     def saved_names(self, places: Mapping[int, str]) -> list[str]:
         """Return names such as ``"layers/dense/kernel: momentum"`` of the values of :meth:`save_own_variables`.
 
-        Parameters
-        ----------
-        places : mapping of int to str
-            ``id(variable)`` -> name of a model variable; default: its path.
+        `places` maps ``id(variable)`` to the name of a model variable; default: its path.
         """
         parts = {id(own): f"{places.get(id(of), of.path)}: {part}" for own, of, part in self._slot_owners}
         return numbered(parts.get(id(variable), variable.name) for variable in self._own_variables)
@@ -277,16 +276,7 @@ class OptimizerState:
         return [owners.get(id(variable)) for variable in self._own_variables]
 
     def load_own_variables(self, store: Any) -> None:
-        """Load the values that :meth:`save_own_variables` wrote, all or none.
-
-        Raises
-        ------
-        TypeError
-            The number of steps is not an integer.
-        ValueError
-            The number of variables or a shape differs, the number of steps is negative, or the learning rate is not
-            finite. No variable has changed.
-        """
+        """Load the values that :meth:`save_own_variables` wrote, all or none; raise an error if one does not fit."""
         if len(store.keys()) != len(self._own_variables):
             own, stored = len(self._own_variables), len(store.keys())
             raise ValueError(
@@ -298,17 +288,9 @@ class OptimizerState:
         )
 
     def set_weights(self, weights: Sequence[Any]) -> None:
-        """Assign a list of arrays, such as ``[v.numpy() for v in optimizer.variables]``, to the variables.
+        """Assign `weights`, such as ``[v.numpy() for v in optimizer.variables]``, to the variables, all or none.
 
-        Parameters
-        ----------
-        weights : sequence of array-like
-            In the order of :attr:`variables`, with their shapes.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As for :meth:`load_own_variables`. Before :meth:`build` there are fewer variables.
+        Before :meth:`build` there are fewer variables.
         """
         arrays = [asarray(x, f"weights[{i}]") for i, x in enumerate(weights)]
         if len(arrays) != len(self._own_variables):
@@ -354,18 +336,13 @@ class OptimizerState:
     def exclude_from_weight_decay(
         self, var_list: Iterable[AutoCastVariable] | None = None, var_names: Iterable[str] | None = None
     ) -> None:
-        """Exclude variables from weight decay.
+        """Exclude variables from weight decay, before :meth:`build`.
 
         Parameters
         ----------
         var_list : iterable of AutoCastVariable, optional
         var_names : iterable of str, optional
             Regular expressions: each variable whose name contains a match is excluded.
-
-        Raises
-        ------
-        ValueError
-            The optimizer is built already.
         """
         if self.built:
             raise ValueError("`exclude_from_weight_decay()` can only be called before the optimizer is built.")
@@ -404,13 +381,7 @@ class OptimizerState:
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Return the optimizer of a configuration, in which a schedule is a dictionary.
-
-        Raises
-        ------
-        TypeError, ValueError
-            `config` is not a dictionary of the constructor's arguments.
-        """
+        """Return the optimizer of a configuration, in which a schedule is a dictionary."""
         config = dict(own_config(config, cls.__name__))
         if isinstance(config.get("learning_rate"), dict):
             config["learning_rate"] = deserialize(config["learning_rate"], custom_objects)

@@ -50,8 +50,6 @@ CustomObjectScope = custom_object_scope
 def save_model(model: Model, filepath: Any, overwrite: bool = True) -> None:
     """Call ``model.save``: see :meth:`mp_core.training.trainer.Trainer.save`.
 
-    Examples
-    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
@@ -77,14 +75,9 @@ def deserialize_keras_object(
     config : object
         Plain values are returned unchanged; lists and dictionaries may contain configurations.
     custom_objects : dict, optional
-        Name -> class or function.
+        Name -> class or function that is neither built in nor registered.
     safe_mode : bool
         Must be True: code in a configuration is never executed.
-
-    Raises
-    ------
-    ValueError
-        A ``class_name`` or function is unknown, or `safe_mode` is False.
 
     Examples
     --------

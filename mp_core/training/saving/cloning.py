@@ -48,13 +48,6 @@ def clone_model(
     recursive : bool
         Whether to clone inner models layer by layer too, instead of passing them to `clone_function`.
 
-    Raises
-    ------
-    NotImplementedError
-        An argument of a user's class cannot be stored in a configuration.
-    ValueError
-        An argument is not allowed for such a model, or `input_tensors` are not arranged as its inputs.
-
     Examples
     --------
     >>> import mp_core as mp

@@ -50,28 +50,15 @@ _DAMAGE_ERRORS = (
 def load_keras(path: str | PathLike[str], custom_objects: Mapping[str, type[Layer]] | None = None) -> Model:
     """Load the model of a ``.keras`` file, written by Keras 3 or :meth:`mp_core.Model.save`, without Keras.
 
-    The model is not compiled; :func:`mp_core.load_model` compiles it too.
+    The result is a :class:`mp_core.Sequential` or :class:`mp_core.Functional` that can be trained. It is not compiled;
+    :func:`mp_core.load_model` compiles it too. NotImplementedError lists the layers that mp_core does not have, or not
+    with these arguments. A damaged file raises ValueError.
 
     Parameters
     ----------
     path : str or os.PathLike
-        A file that ``model.save`` wrote.
     custom_objects : mapping of str to type, optional
         As for :func:`from_keras`. Code in a file is never executed.
-
-    Returns
-    -------
-    Sequential or Functional
-        A trainable model, :class:`mp_core.Sequential` or :class:`mp_core.Functional`.
-
-    Raises
-    ------
-    FileNotFoundError
-        The file does not exist.
-    NotImplementedError
-        mp_core does not have some layers, or not with these arguments; the error lists all of them.
-    ValueError
-        The file is damaged or not a ``.keras`` file.
 
     Examples
     --------
@@ -88,10 +75,11 @@ def load_model(
 ) -> Model:
     """Load the model of a ``.keras`` file, written by mp_core or Keras 3, and compile it as it was.
 
+    The model and the errors are those of :func:`mp_core.interop.keras.load_keras`.
+
     Parameters
     ----------
     path : str or os.PathLike
-        A file that ``model.save`` wrote.
     custom_objects : mapping of str to type, optional
         Name -> class of layers, optimizers, losses and metrics that are neither built in nor registered.
     compile : bool
@@ -100,16 +88,6 @@ def load_model(
         ignored, and a warning lists them.
     safe_mode : bool
         Must be True: code in a file is never executed.
-
-    Returns
-    -------
-    Sequential or Functional
-
-    Raises
-    ------
-    FileNotFoundError, NotImplementedError, ValueError
-        As for :func:`mp_core.interop.keras.load_keras`; or mp_core does not have the file's optimizer, loss or metrics;
-        or `safe_mode` is False.
 
     Examples
     --------
@@ -129,23 +107,12 @@ def load_model(
 
 
 class _OpenedFile(NamedTuple):
-    """The contents of a file.
-
-    Attributes
-    ----------
-    model : Sequential or Functional
-    entry : dict
-        The configuration of the model and of ``compile``.
-    optimizer : list of ndarray
-        The variables of the optimizer.
-    names : list of str
-        Their names; empty if the file has no names.
-    """
+    """The contents of a file."""
 
     model: Model
-    entry: Mapping[str, Any]
-    optimizer: list[Array]
-    names: list[str]
+    entry: Mapping[str, Any]  # the configuration of the model and of ``compile``
+    optimizer: list[Array]  # the variables of the optimizer
+    names: list[str]  # their names; empty if the file has no names
 
 
 def _open(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = None) -> _OpenedFile:
@@ -253,30 +220,24 @@ class _Group:
         return [_member(variables, name) for name in names]
 
     def shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the variables."""
         return [getattr(dataset, "shape", None) or () for dataset in self._datasets()]
 
     def arrays(self) -> Iterator[Array]:
-        """Yield the variables."""
         for dataset in self._datasets():
             yield _array(dataset)
 
     def named(self) -> dict[str, Array]:
-        """Return name -> variable."""
         group = _member(self._group, "vars")
         return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
 
     def holds_arrays(self) -> bool:
-        """Whether the layer or one of its inner layers has variables."""
         return _holds_arrays(self._group)
 
     def beside(self) -> dict[str, Array]:
-        """Return mp_core's own additional arrays."""
         group = _member(self._group, EXTRA_ARRAYS)
         return {} if group is None else {str(name): _array(_member(group, name)) for name in group}
 
     def member(self, name: str) -> "_Group":
-        """Return the weights of an inner layer or container."""
         return _Group(_member(self._group, name))
 
     def parts(self, parts: Sequence[TranslatedLayer]) -> "list[_Group]":

@@ -17,24 +17,14 @@ def model_from_json(json_string: str, custom_objects: Mapping[str, Any] | None =
     """Create a model with new weights from a result of ``model.to_json``, of mp_core or Keras 3.
 
     As in Keras, the model is built if the text has input shapes, and compiled if the text has the arguments of
-    ``compile``. Code in the text is never executed.
+    ``compile``. Code in the text is never executed. NotImplementedError lists the layers that mp_core does not have, or
+    not with these arguments.
 
     Parameters
     ----------
     json_string : str
     custom_objects : mapping of str to type, optional
         Name -> class of layers, optimizers, losses and metrics that are neither built in nor registered.
-
-    Returns
-    -------
-    Sequential or Functional
-
-    Raises
-    ------
-    NotImplementedError
-        mp_core does not have some layers, or not with these arguments; the error lists all of them.
-    ValueError
-        The text is not JSON or does not describe a model; or there is not enough memory for its weights.
 
     Examples
     --------

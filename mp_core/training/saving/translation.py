@@ -54,21 +54,10 @@ class TranslatedLayer:
 def translate(entry: Any, custom_objects: Mapping[str, Any] | None = None, *, fresh: bool = False) -> TranslatedLayer:
     """Translate a serialized Keras model into an unbuilt model of mp_core.
 
-    Parameters
-    ----------
-    entry : dict
-        The result of ``keras.saving.serialize_keras_object(model)``, or the contents of ``config.json``.
-    custom_objects : mapping of str to type, optional
-        Class name -> layer of mp_core, for classes that Keras does not have.
-    fresh : bool
-        Whether to create weights with the initializers; otherwise they are zeros, to be assigned later.
-
-    Raises
-    ------
-    NotImplementedError
-        mp_core does not have some layers, or not with these arguments; the error lists all of them.
-    ValueError
-        `entry` is not a model, or its graph is damaged.
+    `entry` is the result of ``keras.saving.serialize_keras_object(model)``, or the contents of ``config.json``.
+    `custom_objects`, name -> layer of mp_core, has the classes that Keras does not have. Weights are created with the
+    initializers if `fresh`; otherwise they are zeros, to be assigned later. NotImplementedError lists all layers that
+    mp_core does not have, or not with these arguments.
     """
     check_depth(entry)
     if not isinstance(entry, dict) or not isinstance(entry.get("class_name"), str):
@@ -252,13 +241,7 @@ def _operation(entry: dict[str, Any]) -> Layer:
 
 
 def build(part: TranslatedLayer) -> None:
-    """Build the layers for the shapes in their entries, without running them.
-
-    Raises
-    ------
-    ValueError
-        A shape is missing or invalid.
-    """
+    """Build the layers for the shapes in their entries, without running them."""
     layer = part.layer
     if layer.built:
         return

@@ -124,11 +124,6 @@ def assign(part: TranslatedLayer, stored: WeightSource) -> None:
 
     If there are weights for a layer that has no variables yet, call the model with zeros first: users' layers may build
     inner layers when they are called.
-
-    Raises
-    ------
-    ValueError
-        The number of weights of a layer, or a shape, differs.
     """
     pairs = list(_pairs(part, stored))
     if any(_needs_call(*pair) for pair in pairs):

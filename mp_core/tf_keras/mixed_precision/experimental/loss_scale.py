@@ -17,8 +17,6 @@ __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "serialize"
 class LossScale(ABC):
     """The base class of loss scales: calling it returns the value; :meth:`update` adapts it to gradients.
 
-    Examples
-    --------
     >>> class Halving(LossScale):
     ...     value = 8.0
     ...     def __call__(self):
@@ -41,12 +39,7 @@ class LossScale(ABC):
     def update(self, grads: Any) -> tuple[None, bool]:
         """Adapt the scale to the gradients of a step: an array or nested arrays; None is skipped.
 
-        Returns
-        -------
-        update : None
-            TensorFlow returns an operation here.
-        should_apply : bool
-            Whether to apply the gradients.
+        Return (None, whether to apply the gradients); TensorFlow returns an operation instead of None.
         """
 
     @abstractmethod
@@ -68,7 +61,6 @@ class _WithState(LossScale):
     state: states.LossScale
 
     def __call__(self) -> np.float32:
-        """Return the current value."""
         return np.float32(self.state.loss_scale)
 
     def update(self, grads: Any) -> tuple[None, bool]:
@@ -84,11 +76,7 @@ class FixedLossScale(_WithState):
     Parameters
     ----------
     loss_scale_value : int or float
-
-    Raises
-    ------
-    ValueError
-        The value is not a float32 number of at least 1.
+        A float32 number of at least 1.
 
     Examples
     --------
@@ -108,7 +96,6 @@ class FixedLossScale(_WithState):
         self.state = states.LossScale(value)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {"loss_scale_value": self.state.loss_scale}
 
     def __repr__(self) -> str:
@@ -121,16 +108,11 @@ class DynamicLossScale(_WithState):
     Parameters
     ----------
     initial_loss_scale : float
+        A float32 number above 0.
     increment_period : int
         The scale grows after so many steps in a row with finite gradients, unless it would exceed float32.
     multiplier : float
-        The factor by which it grows and shrinks.
-
-    Raises
-    ------
-    ValueError
-        `initial_loss_scale` is not a float32 number above 0, `increment_period` is not a positive integer, or
-        `multiplier` is not a number above 1.
+        The factor by which it grows and shrinks, above 1.
 
     Examples
     --------
@@ -152,7 +134,6 @@ class DynamicLossScale(_WithState):
         )
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
         return {
             "initial_loss_scale": self.initial_loss_scale,
             "increment_period": self.increment_period,
@@ -171,11 +152,6 @@ def get(identifier: Any) -> LossScale | None:
     ----------
     identifier : LossScale, int, float, str, dict or None
         A loss scale (returned unchanged), the value of a fixed one, ``"dynamic"``, a configuration, or None.
-
-    Raises
-    ------
-    ValueError
-        `identifier` is none of these.
     """
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
@@ -193,13 +169,7 @@ def get(identifier: Any) -> LossScale | None:
 
 
 def serialize(loss_scale: LossScale | None) -> dict[str, Any] | None:
-    """Return the configuration of a loss scale, for :func:`get`.
-
-    Raises
-    ------
-    TypeError
-        `loss_scale` is not a loss scale.
-    """
+    """Return the configuration of a loss scale, for :func:`get`."""
     if loss_scale is not None and not isinstance(loss_scale, LossScale):
         raise TypeError(f"`loss_scale` must be a LossScale or None; received {loss_scale!r}")
     return None if loss_scale is None else {"class_name": type(loss_scale).__name__, "config": loss_scale.get_config()}

@@ -20,14 +20,7 @@ class LossScaleOptimizerV1(LossScaleOptimizer):
     ----------
     optimizer : Optimizer
     loss_scale : FixedLossScale, DynamicLossScale, int, float, dict or "dynamic"
-        A dynamic scale starts at its initial value, not at the current one.
-
-    Raises
-    ------
-    TypeError
-        `loss_scale` is a loss scale of another class.
-    ValueError
-        `loss_scale` is none of these, or is dynamic with a multiplier other than 2.
+        A dynamic scale starts at its initial value, not at the current one, and must have the multiplier 2.
 
     Examples
     --------
@@ -66,13 +59,6 @@ def wrap_optimizer(optimizer: OptimizerLike, policy: DTypePolicy) -> OptimizerLi
     A ``PolicyV1`` has a loss scale or None, which decides. Any other policy gets a dynamic loss scale if it is
     ``"mixed_float16"``, else none.
 
-    Raises
-    ------
-    TypeError
-        `optimizer` is not an optimizer, or `policy` is not a policy object (a name is not accepted).
-
-    Examples
-    --------
     >>> from mp_core.loss_scale import SGD
     >>> type(wrap_optimizer(SGD(), PolicyV1("mixed_float16"))).__name__
     'LossScaleOptimizerV1'

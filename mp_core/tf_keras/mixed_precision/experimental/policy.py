@@ -25,11 +25,6 @@ class PolicyV1(Policy):
     loss_scale : LossScale, int, float, dict, "dynamic", "auto" or None
         ``"auto"`` means dynamic for ``"mixed_float16"`` and None for all others.
 
-    Raises
-    ------
-    ValueError
-        `loss_scale` is none of these.
-
     Examples
     --------
     >>> PolicyV1("float32"), PolicyV1("float16", loss_scale=2)
@@ -60,7 +55,6 @@ class PolicyV1(Policy):
         return self._loss_scale
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments that construct an equal policy."""
         return super().get_config() | (
             {} if self._is_default else {"loss_scale": loss_scales.serialize(self.loss_scale)}
         )
@@ -83,13 +77,6 @@ class PolicyV1(Policy):
 def get_layer_policy(layer: Layer) -> DTypePolicy:
     """Return the policy of a layer.
 
-    Raises
-    ------
-    ValueError
-        `layer` is not a layer.
-
-    Examples
-    --------
     >>> from mp_core.tf_keras.layers import Dense
     >>> get_layer_policy(Dense(2, dtype=PolicyV1("mixed_float16", loss_scale=8)))
     <PolicyV1 "mixed_float16", loss_scale=FixedLossScale(8.0)>
@@ -105,13 +92,6 @@ def serialize(policy: Policy) -> str | dict[str, Any] | None:
     A ``Policy`` with a single dtype and no loss scale gives its name, ``"_infer"`` gives None; all others give a class
     name and a configuration.
 
-    Raises
-    ------
-    TypeError
-        `policy` is not a policy object; a name is not accepted.
-
-    Examples
-    --------
     >>> serialize(PolicyV1("float16", loss_scale=2))["config"]
     {'name': 'float16', 'loss_scale': {'class_name': 'FixedLossScale', 'config': {'loss_scale_value': 2.0}}}
     """

@@ -13,8 +13,6 @@ __all__ = ["Policy", "deserialize", "global_policy", "serialize", "set_policy"]
 class Policy(PolicyV1):
     """A policy with a loss scale; ``"USE_DEFAULT"`` is the ``"auto"`` of ``PolicyV1``.
 
-    Examples
-    --------
     >>> Policy("float32"), Policy("mixed_bfloat16").should_cast_variables
     (<Policy "float32", loss_scale=None>, True)
     """
@@ -39,13 +37,8 @@ def global_policy() -> DTypePolicy:
 def set_policy(policy: DTypePolicy | str | None) -> None:
     """Set the default policy of new layers, of tf.keras, Keras 3 and mp_core; None restores floatx.
 
-    Raises
-    ------
-    ValueError
-        The policy does not compute in a floating-point dtype.
+    It must compute in a floating-point dtype.
 
-    Examples
-    --------
     >>> set_policy("mixed_bfloat16")
     >>> global_policy()
     <Policy "mixed_bfloat16", loss_scale=None>
@@ -58,13 +51,6 @@ def set_policy(policy: DTypePolicy | str | None) -> None:
 def deserialize(config: str | dict[str, Any] | None) -> DTypePolicy:
     """Return the policy of a :func:`serialize` configuration, with its loss scale.
 
-    Raises
-    ------
-    ValueError
-        `config` is not a configuration of a policy.
-
-    Examples
-    --------
     >>> deserialize(serialize(Policy("float16", loss_scale=2)))
     <Policy "float16", loss_scale=FixedLossScale(2.0)>
     """
