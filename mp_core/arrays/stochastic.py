@@ -12,7 +12,7 @@ from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core.pairs import round_randomly
 from mp_core.utilities.arguments import boolean, integer, kind_of
 
-__all__ = ["checked_key", "key_of", "round_stochastically", "rounded_stochastically"]
+__all__ = ["checked_key", "key_number", "key_of", "round_stochastically", "rounded_stochastically"]
 
 _TARGETS = ("bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 _MOST = 2**32 - 1  # the largest seed and draw
@@ -96,11 +96,12 @@ def key_of(rounding: Any, seed: Any, draw: Any) -> Any:
         raise ValueError(
             "`rounding='stochastic'` needs a `seed`: an integer, or a key of shape (2,) as ops.dropout takes"
         )
-    numbers = _number(seed, "seed"), 0 if draw is None else _number(draw, "draw")
+    numbers = key_number(seed, "seed"), 0 if draw is None else key_number(draw, "draw")
     return np.array(numbers, np.uint32)
 
 
-def _number(value: Any, argument: str) -> int:
+def key_number(value: Any, argument: str) -> int:
+    """Check a seed or draw: an integer of 32 bits."""
     found = integer(value, argument)
     if not 0 <= found <= _MOST:
         raise ValueError(f"`{argument}` must be an integer from 0 to {_MOST}; received {found}")
