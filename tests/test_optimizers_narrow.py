@@ -72,10 +72,11 @@ def expected_step(case, dtype, optimizer, variables, step, options):
         rest = optimizer._rests.get(id(variable))
         values.append(AutoCastVariable(value if rest is None else value + rest.numpy().astype(np.float32)))
     wide.build(values)
-    wide.set_weights([v.numpy().astype(own.true_dtype) for v, own in zip(optimizer.variables, wide.variables)])
+    kept = [v.numpy() for v in optimizer.variables if not v.name.endswith("compensation")]
+    wide.set_weights([x.astype(own.true_dtype) for x, own in zip(kept, wide.variables, strict=True)])
     wide.apply(gradients_of(step), values)
     found = []
-    for place, (variable, value) in enumerate(zip(variables, values)):
+    for place, value in enumerate(values):
         for number, slot in enumerate(wide._states[id(value)], 1):
             found.append(rounded(slot.numpy(), dtype, options, step + 1, place, number))
         if not options.get("compensated"):
@@ -222,7 +223,10 @@ def test_training_that_is_resumed_has_the_bits_of_training_that_was_not(options,
     again.compile(optimizers.Adam(0.01, **options), "mse")
     again.load_training_state(tmp_path / "state")
     fitted(4, options, again, initial_epoch=2)
-    for own, other in zip(again.variables + again.optimizer.variables, whole.variables + whole.optimizer.variables):
+    pairs = zip(
+        [*again.variables, *again.optimizer.variables], [*whole.variables, *whole.optimizer.variables], strict=True
+    )
+    for own, other in pairs:
         assert_same_bits(own.numpy(), other.numpy())
 
 
@@ -255,7 +259,7 @@ def test_keras_opens_files_of_optimizers_with_these_options(tmp_path):
     assert type(theirs.optimizer).__name__ == "Adam"
     config = optimizers.serialize(optimizers.SGD(stochastic_rounding=True, seed=3))
     assert config["mp_core_config"] == {"stochastic_rounding": True, "seed": 3}
-    assert keras.optimizers.deserialize(config).name == "SGD"
+    assert keras.optimizers.deserialize(config).name == "sgd"
     assert optimizers.deserialize(config).seed == 3
 
 
@@ -274,7 +278,7 @@ def test_configurations_name_the_options_only_if_they_are_set():
 @EVERY
 def test_a_loss_scale_optimizer_passes_the_options_on(options):
     inner = optimizers.Adam(0.01, **options)
-    scaled = mp.LossScaleOptimizer(inner, initial_scale=8.0)
+    scaled = optimizers.LossScaleOptimizer(inner, initial_scale=8.0)
     variables, plain = variables_of("float16"), variables_of("float16")
     for step in range(3):
         gradients = gradients_of(step)
@@ -286,7 +290,7 @@ def test_a_loss_scale_optimizer_passes_the_options_on(options):
         other.apply(gradients_of(step), plain)
     assert bits_of(inner, variables) == bits_of(other, plain)
     with pytest.raises(ValueError, match="Set `compensated` on the `inner_optimizer`"):
-        mp.LossScaleOptimizer(inner, compensated=True)
+        optimizers.LossScaleOptimizer(inner, compensated=True)
 
 
 def test_a_constraint_drops_the_rest_of_what_it_changes():
@@ -294,7 +298,8 @@ def test_a_constraint_drops_the_rest_of_what_it_changes():
         def __call__(self, w):
             return np.minimum(w, np.ones_like(w))
 
-    variable = AutoCastVariable(np.array([0.5, 1.0]), dtype="bfloat16", constraint=AtMostOne())
+    variable = AutoCastVariable(np.array([0.5, 1.0]), dtype="bfloat16")
+    variable.constraint = AtMostOne()
     optimizer = optimizers.SGD(1.0, compensated=True)
     optimizer.apply([np.float32([-0.001, -0.1])], [variable])
     rest = optimizer._rests[id(variable)].numpy().astype(np.float32)

@@ -22,7 +22,7 @@ from mp_core.utilities.registry import own_config
 from mp_core.utilities.suggest import suggestion
 from mp_core.utilities.tree import numbered
 
-__all__ = ["COMMON", "RATE", "Common", "OptimizerState", "check_variable"]
+__all__ = ["COMMON", "COMPENSATION", "RATE", "Common", "OptimizerState", "check_variable"]
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +44,9 @@ class Common(TypedDict, total=False):
     seed: int
     name: str | None
 
+
+COMPENSATION = "compensation"
+"""The name of the slot that keeps what rounding a variable loses; Keras' optimizers do not have it."""
 
 RATE = """
     Parameters
@@ -220,7 +223,7 @@ class OptimizerState:
         narrow = [variable for variable in kept if is_narrow(variable.true_dtype)]
         if (self.compensated or self.stochastic_rounding) and not narrow:
             _logger.warning("No variable of the model has 16 bits: `stochastic_rounding`, `compensated` change nothing")
-        self._rests = {id(v): self._new_slot(v, "compensation") for v in (narrow if self.compensated else [])}
+        self._rests = {id(v): self._new_slot(v, COMPENSATION) for v in (narrow if self.compensated else [])}
         self._blocks: dict[int, list[list[Array]]] = {
             key: [[] for _ in range(1 + len(states) + (key in self._rests))] for key, states in self._states.items()
         }
