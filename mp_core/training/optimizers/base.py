@@ -135,8 +135,8 @@ class Optimizer(OptimizerState):
         """Create the slots of these variables; the optimizer then updates no others. A second call has no effect."""
         if (self.stochastic_rounding or self.compensated) and type(self).update_step is not Optimizer.update_step:
             raise TypeError(
-                f"{type(self).__name__} overrides `update_step`, which assigns rounded values itself: define `rule` and "
-                "`numbers` or `updated` instead, or leave out `stochastic_rounding` and `compensated`"
+                f"{type(self).__name__} overrides `update_step`, which assigns rounded values itself: define `rule` "
+                "and `numbers` instead, or leave out `stochastic_rounding` and `compensated`"
             )
         super().build(trainable_variables)
 
