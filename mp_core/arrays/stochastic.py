@@ -67,8 +67,8 @@ def rounded_stochastically(
     rows = contiguous(x)
     out = np.empty(rows.shape, dtype) if out is None else out
     if out.size:
-        lines = (rows.reshape(1), out.reshape(1)) if rows.ndim == 0 else (rows, out)
-        round_randomly(FORMATS[x.dtype], FORMATS[dtype], key, *lines, stream, saturate)
+        source, target = (rows.reshape(1), out.reshape(1)) if rows.ndim == 0 else (rows, out)
+        round_randomly(FORMATS[x.dtype], FORMATS[dtype], key, source, target, stream, saturate)
     return out
 
 
