@@ -206,10 +206,10 @@ def test_kernels_have_the_bits_of_numpy(isa, rule, how, rng):
             if bad is not None:
                 g[n // 2] = bad
             expected, states, finite = formulas.updated(rule, w, g, slots, numbers, how)
-            item = w, g, list(slots), how, [[] for _ in range(1 + kept)]
+            item = w, g, list(slots), None, how, [[] for _ in range(1 + kept)], 0
             results, are_finite = updates.update_each(rule, [item, item], numbers)
             assert are_finite is finite is (bad is None)
-            new, outs = results[1]
+            *outs, new = results[1]
             for found, other in zip((new, *outs), (expected, *states), strict=True):
                 np.testing.assert_array_equal(np.isnan(found), np.isnan(other))
                 nan = np.isnan(found)
@@ -223,37 +223,37 @@ def test_bits_do_not_depend_on_threads(rule, rng):
     found = []
     for threads in (1, 3):
         with mp.config.num_threads(threads):
-            item = w, g, slots, formulas.Preparation(), [[] for _ in range(1 + len(slots))]
-            ((new, outs),), are_finite = updates.update_each(rule, [item], numbers)
+            item = w, g, slots, None, formulas.Preparation(), [[] for _ in range(1 + len(slots))], 0
+            (arrays,), are_finite = updates.update_each(rule, [item], numbers)
             assert are_finite
             last, g[-1] = g[-1], np.nan
             assert not updates.update_each(rule, [item], numbers)[1]
             g[-1] = last
-            found.append(b"".join(x.tobytes() for x in (new, *outs)))
+            found.append(b"".join(x.tobytes() for x in arrays))
     assert found[0] == found[1]
 
 
 def test_memory_is_used_again_but_never_what_somebody_holds():
     blocks = []
-    first = updates.block(blocks, (3,))
-    second = updates.block(blocks, (3,))
+    first = updates.block(blocks, (3,), np.float32)
+    second = updates.block(blocks, (3,), np.float32)
     assert first is not second and first.ctypes.data != second.ctypes.data
     view, address = second[1:], second.ctypes.data
     del first, second
-    assert updates.block(blocks, (3,)).ctypes.data != address
+    assert updates.block(blocks, (3,), np.float32).ctypes.data != address
     del view
-    held = [updates.block(blocks, (3,)) for _ in range(5)]
+    held = [updates.block(blocks, (3,), np.float32) for _ in range(5)]
     assert len({x.ctypes.data for x in held}) == 5 and len(blocks) == 2
 
 
 def test_updates_refuse_arrays_that_do_not_fit():
     x, how = np.ones(4, np.float32), formulas.Preparation()
-    with pytest.raises(TypeError, match="must be of one size"):
-        updates.update_each("sgd", [(x, np.ones(3, np.float32), [], how, [[]])], (0.1,))
+    with pytest.raises(TypeError, match="must be of one size and type"):
+        updates.update_each("sgd", [(x, np.ones(3, np.float32), [], None, how, [[]], 0)], (0.1,))
     with pytest.raises(TypeError, match="adam keeps 2 arrays of a variable, not 1"):
-        updates.update_each("adam", [(x, x, [x], how, [[], []])], (0.1,))
+        updates.update_each("adam", [(x, x, [x], None, how, [[], []], 0)], (0.1,))
     for strided in (np.ones(4), np.ones(8, np.float32)[::2]):
-        ((new, _),), _ = updates.update_each("sgd", [(x, strided, [], how, [[]])], (np.float32(0.5),))
+        ((new,),), _ = updates.update_each("sgd", [(x, strided, [], None, how, [[]], 0)], (np.float32(0.5),))
         assert new.tolist() == [0.5] * 4
 
 

@@ -230,7 +230,7 @@ def test_the_gradients_of_groups_are_those_of_one_group(tmp_path, monkeypatch, n
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16"])
 def test_no_bit_depends_on_how_many_activations_are_kept(tmp_path, monkeypatch, policy):
     monkeypatch.setattr("mp_core.models.tuning.batches.GROUP", 2)
     found = []

@@ -5,7 +5,7 @@ It imports utilities and core; ops and the rooms above it may import it.
 
 from mp_core.arrays.casting import cast
 from mp_core.arrays.conversion import FORMATS
-from mp_core.arrays.floats import as_float, as_mask, as_vector, contiguous
+from mp_core.arrays.floats import as_float, as_mask, as_vector
 from mp_core.arrays.pickling import out_of_band
 from mp_core.arrays.received import (
     F32,
@@ -16,6 +16,7 @@ from mp_core.arrays.received import (
     Array,
     asarray,
     check_out,
+    contiguous,
     imported,
     imported_all,
     imported_out,

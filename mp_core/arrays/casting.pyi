@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -11,4 +11,7 @@ def cast(
     *,
     out: np.ndarray[Any, Any] | None = None,
     saturate: bool = False,
+    rounding: Literal["nearest", "stochastic"] = "nearest",
+    seed: int | np.ndarray[Any, Any] | None = None,
+    draw: int | None = None,
 ) -> np.ndarray[Any, Any]: ...

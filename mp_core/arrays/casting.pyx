@@ -8,14 +8,15 @@ from mp_core.core.library cimport MP_F64, mp_cast, mp_recorder
 from mp_core.arrays.formats cimport Formats, format_named, format_of, formats
 
 from mp_core.arrays.conversion import cast_any
+from mp_core.arrays.stochastic import key_of, round_stochastically
 
 cnp.import_array()
 
 cdef const Formats *FORMATS = formats()
 
 
-def cast(x, dtype, *, out=None, saturate=False):
-    """Return `x` converted to `dtype`, each element rounded once, to nearest even.
+def cast(x, dtype, *, out=None, saturate=False, rounding="nearest", seed=None, draw=None):
+    """Return `x` converted to `dtype`, each element rounded once, by default to nearest even.
 
     Parameters
     ----------
@@ -28,6 +29,14 @@ def cast(x, dtype, *, out=None, saturate=False):
     saturate : bool
         Clamp finite and infinite values to the range of `dtype` instead of overflowing; NaN becomes 0 in integer types.
         Without it overflow follows ml_dtypes: infinity, or NaN for float8_e4m3fn, which has no infinity.
+    rounding : str
+        "nearest", or for bfloat16, float16, float8_e4m3fn and float8_e5m2 "stochastic": a number between two
+        neighbours becomes one of them by chance, so that the mean over many draws is the number itself.
+    seed : int or ndarray of uint32, optional
+        For stochastic rounding: an integer from 0 to 2**32 - 1; or a key, (seed, draw), of shape (2,), which a plan
+        reads when it runs. The same key gives the same bits, for any threads, strides and CPUs.
+    draw : int, optional
+        Which draw of this seed: from 0 (the default) to 2**32 - 1.
 
     Returns
     -------
@@ -39,7 +48,7 @@ def cast(x, dtype, *, out=None, saturate=False):
     TypeError
         A dtype is not in the lists, `saturate` is not a bool, or the dtype of `out` is not `dtype`.
     ValueError
-        `out` has another shape than `x`, or is read-only.
+        `out` has another shape than `x`, or is read-only; `rounding` is unknown, or `seed` and `draw` do not fit it.
 
     Notes
     -----
@@ -57,7 +66,12 @@ def cast(x, dtype, *, out=None, saturate=False):
     array([1, 1, 3.00406e+38], dtype=bfloat16)
     >>> cast([500.0, -1e9], "float8_e4m3fn", saturate=True).tolist()
     [448.0, -448.0]
+    >>> cast([1.003] * 6, "bfloat16", rounding="stochastic", seed=3).tolist()
+    [1.0078125, 1.0078125, 1.0, 1.0078125, 1.0, 1.0]
     """
+    if rounding != "nearest" or seed is not None or draw is not None:
+        key = key_of(rounding, seed, draw)
+        return round_stochastically(x, dtype, key, out, saturate)
     result = cast_contiguous(x, dtype, out, saturate)
     return cast_any(x, dtype, out, saturate) if result is None else result
 

@@ -7,11 +7,10 @@ from numpy.typing import ArrayLike
 
 from mp_core.arrays.casting import cast
 from mp_core.arrays.dtypes import is_float
-from mp_core.arrays.received import F32, Array, asarray, refuse_masked
+from mp_core.arrays.received import F32, Array, asarray, contiguous, refuse_masked
 from mp_core.arrays.recorded import is_recorded
-from mp_core.core.convert import copied
 
-__all__ = ["as_float", "as_mask", "as_vector", "contiguous"]
+__all__ = ["as_float", "as_mask", "as_vector"]
 
 
 def as_float(x: Any, argument: str = "x") -> Array:
@@ -45,9 +44,3 @@ def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Arra
             f"received numbers from {given.min()} to {given.max()}"
         )
     return keep
-
-
-def contiguous(x: Array) -> Array:
-    """Return `x` if it is C-contiguous, otherwise a copy that is. A recording notes the copy."""
-    copy: Array = x if x.flags.c_contiguous else copied(x)
-    return copy

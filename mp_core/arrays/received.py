@@ -7,9 +7,13 @@ import numpy as np
 from mp_core.arrays.dtypes import ALLOWED, STORED, name_of
 from mp_core.arrays.recorded import SymbolicError, UnseenError
 from mp_core.arrays.recorded_array import address_of
+from mp_core.core.convert import copied
 from mp_core.core.dlpack import from_dlpack
 
-__all__ = ["Array", "asarray", "check_out", "imported", "imported_all", "imported_out", "may_overlap", "refuse_masked"]
+__all__ = [
+    "Array", "asarray", "check_out", "contiguous", "imported", "imported_all", "imported_out", "may_overlap",
+    "refuse_masked",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -174,3 +178,9 @@ def may_overlap(x: Array, out: Array) -> bool:
     if not np.may_share_memory(x, out):
         return False
     return address_of(x) != address_of(out) or x.strides != out.strides or x.itemsize != out.itemsize
+
+
+def contiguous(x: Array) -> Array:
+    """Return `x` if it is C-contiguous, otherwise a copy that is. A recording notes the copy."""
+    copy: Array = x if x.flags.c_contiguous else copied(x)
+    return copy

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 cdef extern from "kernels.h" nogil:
     ctypedef enum mp_format:
         MP_F32
+        MP_F16
         MP_BF16
         MP_FLOATS
         MP_I8

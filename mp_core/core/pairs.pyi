@@ -23,6 +23,15 @@ def randomize(
     shared: tuple[int, ...] = (),
     rows_before: _Array | None = None,
 ) -> None: ...
+def round_randomly(
+    fmt: int,
+    out_format: int,
+    key: _Array,
+    x: _Array,
+    out: _Array,
+    stream: tuple[int, int, int] = (0, 0, 0),
+    saturate: bool = False,
+) -> None: ...
 def turn(
     fmt: int, x: _Array, angles: _Array, out: _Array, length: int, offsets: _Array | None = None, few: int = 0
 ) -> None: ...

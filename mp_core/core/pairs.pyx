@@ -8,7 +8,7 @@ from libc.math cimport ceil
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mp_core.core.header cimport MP_I8, MP_I32, mp_activation, mp_element_bytes
+from mp_core.core.header cimport MP_I8, MP_I32, MP_SATURATE, mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
     MP_BOOL, MP_BYTE, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_RANDOM, MP_OPERATION_ROTARY,
     MP_OPERATION_WINDOWS, mp_cost, mp_elementwise, mp_elementwise_names, mp_elementwise_operands, mp_join_axes,
@@ -16,7 +16,7 @@ from mp_core.core.library cimport (
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.training cimport (
-    MP_DROPOUT, MP_NEXT_KEY, MP_NORMAL, MP_UNIFORM, mp_join_windows, mp_random, mp_windows,
+    MP_DROPOUT, MP_NEXT_KEY, MP_NORMAL, MP_ROUND_RANDOMLY, MP_UNIFORM, mp_join_windows, mp_random, mp_windows,
 )
 
 cnp.import_array()
@@ -89,8 +89,6 @@ def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray 
       skipped.
     """
     cdef mp_random r
-    cdef int axis
-    cdef Py_ssize_t step = 1
     memset(&r, 0, sizeof(r))
     r.kind, r.format, r.size = RANDOM[kind], fmt, <int>cnp.PyArray_ITEMSIZE(out)
     r.key, r.out = <const uint32_t *>cnp.PyArray_DATA(key), cnp.PyArray_BYTES(out)
@@ -99,13 +97,41 @@ def randomize(str kind not None, int fmt, cnp.ndarray key not None, cnp.ndarray 
     if x is not None:
         r.x, r.factor = cnp.PyArray_BYTES(x), 1 / (1 - rate)
         r.least = <uint64_t>ceil(rate * 2.0**53)
+    set_numbers(&r, out, shared)
+    run_operation(MP_OPERATION_RANDOM, &r, kind, out,
+                  mp_cost(r.shape[0], 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out)))
+
+
+cdef void set_numbers(mp_random *r, cnp.ndarray out, tuple shared):
+    """Set the shape of `out`, and how the number of an element follows from its indices."""
+    cdef int axis
+    cdef Py_ssize_t step = 1
     r.axes = cnp.PyArray_NDIM(out)
     for axis in range(r.axes - 1, -1, -1):
         r.shape[axis] = cnp.PyArray_DIM(out, axis)
         r.step[axis] = 0 if axis in shared else step
         step *= 1 if axis in shared else r.shape[axis]
-    run_operation(MP_OPERATION_RANDOM, &r, kind, out,
-                  mp_cost(r.shape[0], 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out)))
+
+
+def round_randomly(int fmt, int out_format, cnp.ndarray key not None, cnp.ndarray x not None, cnp.ndarray out not None,
+                   tuple stream=(0, 0, 0), bint saturate=False):
+    """Round `x` of format `fmt` stochastically to `out` of format `out_format` (mp_rounding in library/random.h).
+
+    `x` and `out` have the same shape, with at least one axis and no length 0. They are C-contiguous and do not overlap.
+    `key` is as in :func:`randomize`. `stream` are words 1 to 3 of the counters.
+    """
+    cdef mp_random r
+    cdef int i
+    memset(&r, 0, sizeof(r))
+    r.kind, r.key = MP_ROUND_RANDOMLY, <const uint32_t *>cnp.PyArray_DATA(key)
+    r.x, r.format, r.size = cnp.PyArray_BYTES(x), fmt, <int>cnp.PyArray_ITEMSIZE(x)
+    r.out, r.rounding.format, r.out_size = cnp.PyArray_BYTES(out), out_format, <int>cnp.PyArray_ITEMSIZE(out)
+    r.rounding.mode = MP_SATURATE if saturate else 0
+    for i in range(3):
+        r.rounding.stream[i] = stream[i]
+    set_numbers(&r, out, ())
+    run_operation(MP_OPERATION_RANDOM, &r, "stochastic rounding", out,
+                  mp_cost(r.shape[0], 0, MP_NO_ARITHMETIC, cnp.PyArray_NBYTES(x) + cnp.PyArray_NBYTES(out)))
 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,

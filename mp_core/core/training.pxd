@@ -25,7 +25,12 @@ cdef extern from "library/windows.h" nogil:
 
 cdef extern from "library/random.h" nogil:
     ctypedef enum mp_random_kind:
-        MP_DROPOUT, MP_UNIFORM, MP_NORMAL, MP_NEXT_KEY
+        MP_DROPOUT, MP_UNIFORM, MP_NORMAL, MP_ROUND_RANDOMLY, MP_NEXT_KEY
+
+    ctypedef struct mp_rounding:
+        const uint32_t *key
+        uint64_t *stream
+        int format, mode
 
     ctypedef struct mp_random:
         mp_random_kind kind
@@ -33,7 +38,8 @@ cdef extern from "library/random.h" nogil:
         const int32_t *rows_before
         const char *x
         char *out
-        int format, size
+        int format, size, out_size
+        mp_rounding rounding
         uint64_t least
         float factor
         int axes

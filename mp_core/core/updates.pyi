@@ -5,14 +5,17 @@ import numpy as np
 _Array = np.ndarray[Any, Any]
 
 RULES: dict[str, tuple[int, int]]
+STREAM: int
 
 def update_each(
-    rule: str, items: list[tuple[Any, ...]], numbers: tuple[Any, ...]
-) -> tuple[list[tuple[_Array, list[_Array]]], bool]: ...
+    rule: str, items: list[tuple[Any, ...]], numbers: tuple[Any, ...], key: _Array | None = None
+) -> tuple[list[list[_Array]], bool]: ...
 
 class Updates:
     changing: list[Any]
-    def __init__(self, variables: list[Any], slots: list[list[Any]], blocks: list[list[list[_Array]]]) -> None: ...
+    def __init__(
+        self, variables: list[Any], slots: list[list[Any]], rests: list[Any], blocks: list[list[list[_Array]]]
+    ) -> None: ...
     def run(
         self,
         rule: str,
@@ -21,7 +24,8 @@ class Updates:
         divisor: float,
         limit: float,
         decays: list[float],
+        key: _Array | None = None,
     ) -> tuple[list[_Array], bool] | None: ...
 
 def power(base: float, exponent: int) -> float: ...
-def block(blocks: list[_Array], shape: tuple[int, ...]) -> _Array: ...
+def block(blocks: list[_Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> _Array: ...

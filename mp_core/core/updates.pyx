@@ -2,15 +2,18 @@
 
 import sys
 
+import ml_dtypes
 import numpy as np
 
 cimport numpy as cnp
 from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
-from mp_core.core.header cimport mp_listener
+from mp_core.core.header cimport MP_BF16, MP_F16, MP_F32, mp_listener
 from mp_core.core.signals cimport heard, listen
+from mp_core.core.training cimport mp_rounding
 
 cnp.import_array()
 
@@ -27,21 +30,31 @@ cdef extern from "library/update.h" nogil:
 
     ctypedef struct mp_update:
         mp_update_rule rule
-        const float *w
-        const float *g
-        float *w_out
-        const float **slot
-        float **slot_out
         float *number
         float divisor, factor, limit, decay
 
-    int mp_run_update(const mp_update *u, Py_ssize_t count, int threads)
+    ctypedef struct mp_stored_update:
+        mp_update rule
+        int format, g_format
+        const char *w
+        const char *g
+        const char *rest
+        char *w_out
+        char *rest_out
+        const char **slot
+        char **slot_out
+        mp_rounding rounding
+
+    int mp_run_update(const mp_stored_update *u, Py_ssize_t count, int threads)
 
 RULES = {}  # name -> (number, how many arrays it keeps per variable): the rows of kernels/updates/updates.def
 while mp_update_names[len(RULES)] != NULL:
     RULES[mp_update_names[len(RULES)].decode()] = len(RULES), mp_update_slots[len(RULES)]
 
+STREAM = 3  # the last word of the counters of all random numbers of optimizers
+
 cdef bint COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()  # reference counts are exact only with the GIL
+cdef int FLOAT16 = np.dtype(np.float16).num, BFLOAT16 = np.dtype(ml_dtypes.bfloat16).num
 
 
 def power(double base, Py_ssize_t exponent):
@@ -55,18 +68,55 @@ def power(double base, Py_ssize_t exponent):
     return result
 
 
-cdef bint is_ready(x):
-    """Return whether x is a C-contiguous, aligned float32 array, which kernels read as it is."""
-    return (type(x) is np.ndarray and cnp.PyArray_TYPE(x) == cnp.NPY_FLOAT32 and cnp.PyArray_IS_C_CONTIGUOUS(x)
-            and cnp.PyArray_ISALIGNED(x))
+cdef int format_of(x):
+    """Return the format of an array that kernels read as it is: C-contiguous and aligned; -1 for all others."""
+    if type(x) is not np.ndarray or not cnp.PyArray_IS_C_CONTIGUOUS(x) or not cnp.PyArray_ISALIGNED(x):
+        return -1
+    cdef int kind = cnp.PyArray_TYPE(x)
+    return MP_F32 if kind == cnp.NPY_FLOAT32 else MP_F16 if kind == FLOAT16 else MP_BF16 if kind == BFLOAT16 else -1
 
 
-cdef cnp.ndarray as_float32(x):
-    """Return an array as C-contiguous, aligned float32, without a copy if possible."""
-    return x if is_ready(x) else np.require(x, np.float32, ("C", "A"))
+cdef cnp.ndarray as_ready(x):
+    """Return an array that kernels read, without a copy if possible; types that they do not read become float32."""
+    if format_of(x) >= 0:
+        return x
+    return np.require(x, None if x.dtype.num in (FLOAT16, BFLOAT16) else np.float32, ("C", "A"))
 
 
-cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
+cdef int set_arrays(mp_stored_update *u, cnp.ndarray w, cnp.ndarray g, list slots, rest, list outs) except -1:
+    """Set all arrays of an update. `outs` are the new values of `slots`, of `rest` unless it is None, and of `w`."""
+    cdef cnp.ndarray each
+    cdef Py_ssize_t i
+    u.format, u.g_format = format_of(w), format_of(g)
+    for each in (*slots, *outs) if rest is None else (*slots, rest, *outs):
+        if cnp.PyArray_SIZE(each) != cnp.PyArray_SIZE(w) or format_of(each) != u.format:
+            raise TypeError("arrays of an update must be of one size and type")
+    if cnp.PyArray_SIZE(g) != cnp.PyArray_SIZE(w):
+        raise TypeError("arrays of an update must be of one size and type")
+    u.w, u.g = cnp.PyArray_BYTES(w), cnp.PyArray_BYTES(g)
+    for i in range(len(slots)):
+        u.slot[i], u.slot_out[i] = cnp.PyArray_BYTES(slots[i]), cnp.PyArray_BYTES(outs[i])
+    u.rest, u.rest_out = NULL, NULL
+    if rest is not None:
+        u.rest, u.rest_out = cnp.PyArray_BYTES(rest), cnp.PyArray_BYTES(outs[len(slots)])
+    u.w_out = cnp.PyArray_BYTES(outs[len(outs) - 1])
+
+
+cdef int set_rule(mp_stored_update *u, str rule, tuple numbers, cnp.ndarray key) except -1:
+    """Set rule, constants and the key of the random numbers (uint32, C-contiguous); return how many slots it keeps."""
+    memset(u, 0, sizeof(u[0]))
+    u.rule.rule, kept = RULES[rule]
+    if len(numbers) > MP_UPDATE_NUMBERS:
+        raise TypeError(f"{rule} takes at most {MP_UPDATE_NUMBERS} numbers, not {len(numbers)}")
+    for i in range(len(numbers)):
+        u.rule.number[i] = numbers[i]
+    if key is not None:
+        u.rounding.key = <const uint32_t *>cnp.PyArray_DATA(key)
+    u.rounding.stream[2] = STREAM
+    return kept
+
+
+cdef bint run_update(mp_stored_update *u, Py_ssize_t count) except -1:
     """Run an update; return whether the gradient was finite."""
     cdef int threads, finite
     cdef mp_listener listener
@@ -80,41 +130,31 @@ cdef bint run_update(mp_update *u, Py_ssize_t count) except -1:
     return finite
 
 
-def update_each(str rule not None, list items not None, tuple numbers not None):
-    """Update variables; return [(new value, [new slots]), ...], and whether all gradients were finite.
+def update_each(str rule not None, list items not None, tuple numbers not None, cnp.ndarray key=None):
+    """Update variables; return [[new slots, new rest unless it is None, new value], ...], and whether all gradients
+    were finite.
 
-    Each item is (variable, gradient, [slots], (divisor, factor, limit, decay), blocks). The arrays are floats of the
-    same shape. `blocks` has one list of memory for :func:`block` for each array that is written: the value, then the
-    slots. `numbers` are the constants of the rule.
+    Each item is (variable, gradient, [slots], rest or None, (divisor, factor, limit, decay), blocks, place). The arrays
+    are floats of the same shape; variable, slots and rest have one type. `blocks` has one list of memory for
+    :func:`block` for each array that is written, in the order of the result. `numbers` are the constants of the rule.
+    With a `key`, results of 16 bits are rounded stochastically; `place` is the first word of their stream.
     """
-    cdef mp_update u
+    cdef mp_stored_update u
     cdef cnp.ndarray w, g
-    cdef Py_ssize_t i, count
     cdef bint finite = True
-    memset(&u, 0, sizeof(u))
-    u.rule, kept = RULES[rule]
-    if len(numbers) > MP_UPDATE_NUMBERS:
-        raise TypeError(f"{rule} takes at most {MP_UPDATE_NUMBERS} numbers, not {len(numbers)}")
-    for i in range(len(numbers)):
-        u.number[i] = numbers[i]
+    cdef int kept = set_rule(&u, rule, numbers, key)
     results = []
-    for x, gradient, slots, how, blocks in items:
-        w, g, count = as_float32(x), as_float32(gradient), cnp.PyArray_SIZE(x)
-        if len(slots) != kept or len(blocks) != kept + 1:
+    for x, gradient, slots, rest, how, blocks, place in items:
+        w, g, arrays = as_ready(x), as_ready(gradient), [as_ready(slot) for slot in slots]
+        rest = None if rest is None else as_ready(rest)
+        if len(slots) != kept or len(blocks) != kept + 1 + (rest is not None):
             raise TypeError(f"{rule} keeps {kept} arrays of a variable, not {len(slots)}")
-        u.w, u.g = <const float *>cnp.PyArray_DATA(w), <const float *>cnp.PyArray_DATA(g)
-        arrays = [as_float32(slot) for slot in slots]
-        outs = [block(own, x.shape) for own in blocks]
-        for each in (g, *arrays, *outs):
-            if cnp.PyArray_SIZE(each) != count:
-                raise TypeError("arrays of an update must be of one size")
-        u.w_out = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[0])
-        for i in range(kept):
-            u.slot[i] = <const float *>cnp.PyArray_DATA(<cnp.ndarray>arrays[i])
-            u.slot_out[i] = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[i + 1])
-        u.divisor, u.factor, u.limit, u.decay = how
-        finite &= run_update(&u, count)
-        results.append((outs[0], outs[1:]))
+        outs = [block(own, x.shape, w.dtype) for own in blocks]
+        set_arrays(&u, w, g, arrays, rest, outs)
+        u.rule.divisor, u.rule.factor, u.rule.limit, u.rule.decay = how
+        u.rounding.stream[0] = place
+        finite &= run_update(&u, cnp.PyArray_SIZE(w))
+        results.append(outs)
     return results, bool(finite)
 
 
@@ -124,41 +164,45 @@ cdef class Updates:
     Parameters
     ----------
     variables : list of AutoCastVariable
-    slots, blocks : list of list
-        For each variable: the optimizer's slot variables, and `blocks` as in :func:`update_each`.
+    slots : list of list
+        For each variable: the optimizer's slot variables.
+    rests : list
+        For each variable: the variable of its compensation, or None.
+    blocks : list of list
+        As in :func:`update_each`.
     """
 
-    cdef readonly list changing  # for each variable: its slots, then the variable itself
-    cdef list variables, slots, blocks
+    cdef readonly list changing  # for each variable: its slots, its compensation if any, then the variable itself
+    cdef list variables, slots, rests, blocks
 
-    def __init__(self, list variables not None, list slots not None, list blocks not None):
-        self.variables, self.slots, self.blocks = variables, slots, blocks
-        self.changing = [each for x, kept in zip(variables, slots, strict=True) for each in (*kept, x)]
+    def __init__(self, list variables not None, list slots not None, list rests not None, list blocks not None):
+        self.variables, self.slots, self.rests, self.blocks = variables, slots, rests, blocks
+        self.changing = []
+        for x, kept, rest in zip(variables, slots, rests, strict=True):
+            self.changing += [*kept, x] if rest is None else [*kept, rest, x]
 
     def run(self, str rule not None, list pairs not None, tuple numbers not None, double divisor, double limit,
-            list decays not None):
+            list decays not None, cnp.ndarray key=None):
         """Return the new values of `changing`, and whether all gradients are finite.
 
         `pairs` are (gradient, variable), `decays` has one decay per variable; the other arguments are as in
-        :func:`update_each`. Return None if `pairs` are not exactly these variables in this order, if kernels cannot
-        read an array as it is (`is_ready`), or if a variable has a constraint or is overwritten with its gradient.
+        :func:`update_each`, where the place of a variable is its index. Return None if `pairs` are not exactly these
+        variables in this order, if kernels cannot read an array as it is (`format_of`), or if a variable has a
+        constraint or is overwritten with its gradient.
         """
-        cdef mp_update u
+        cdef mp_stored_update u
         cdef Py_ssize_t i
         cdef bint finite = True
-        memset(&u, 0, sizeof(u))
-        u.rule, kept = RULES[rule]
         if len(pairs) != len(self.variables) or len(numbers) > MP_UPDATE_NUMBERS:
             return None
+        cdef int kept = set_rule(&u, rule, numbers, key)
         for i in range(len(pairs)):
             if not self.serves(i, pairs[i], kept):
                 return None
-        for i in range(len(numbers)):
-            u.number[i] = numbers[i]
-        u.divisor, u.factor, u.limit = divisor, 1.0, limit
+        u.rule.divisor, u.rule.factor, u.rule.limit = divisor, 1.0, limit
         new = []
         for i in range(len(pairs)):
-            u.decay = decays[i]
+            u.rule.decay, u.rounding.stream[0] = decays[i], i
             finite &= self.run_one(&u, i, pairs[i][0], new)
         return new, bool(finite)
 
@@ -167,33 +211,31 @@ cdef class Updates:
         gradient, variable = pair
         if variable is not self.variables[i] or variable.constraint is not None or variable._overwrite:
             return False
-        if len(self.slots[i]) != kept or not is_ready(gradient) or cnp.PyArray_SIZE(gradient) == 0:
+        if len(self.slots[i]) != kept or format_of(gradient) < 0 or cnp.PyArray_SIZE(gradient) == 0:
             return False
-        for each in (variable, *self.slots[i]):
-            if not is_ready(each._state[0]) or not cnp.PyArray_SAMESHAPE(each._state[0], gradient):
+        cdef int fmt = format_of(variable._state[0])
+        for each in (variable, *self.slots[i]) if self.rests[i] is None else (variable, *self.slots[i], self.rests[i]):
+            array = each._state[0]
+            if fmt < 0 or format_of(array) != fmt or not cnp.PyArray_SAMESHAPE(array, gradient):
                 return False
-        return True
+        return fmt != MP_F32 or format_of(gradient) == MP_F32
 
-    cdef bint run_one(self, mp_update *u, Py_ssize_t i, cnp.ndarray gradient, list new) except -1:
-        """Update variable i, and append its new slots and its new value to `new`."""
-        cdef Py_ssize_t j
+    cdef bint run_one(self, mp_stored_update *u, Py_ssize_t i, cnp.ndarray gradient, list new) except -1:
+        """Update variable i, and append its new slots, its new compensation and its new value to `new`."""
         cdef cnp.ndarray w = self.variables[i]._state[0]
-        cdef list outs = [block(own, self.variables[i].shape) for own in self.blocks[i]]
-        cdef list slots = [each._state[0] for each in self.slots[i]]
-        u.w, u.g = <const float *>cnp.PyArray_DATA(w), <const float *>cnp.PyArray_DATA(gradient)
-        u.w_out = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[0])
-        for j in range(len(slots)):
-            u.slot[j] = <const float *>cnp.PyArray_DATA(<cnp.ndarray>slots[j])
-            u.slot_out[j] = <float *>cnp.PyArray_DATA(<cnp.ndarray>outs[j + 1])
-        new += [*outs[1:], outs[0]]
+        cdef list outs = [block(own, self.variables[i].shape, w.dtype) for own in self.blocks[i]]
+        rest = self.rests[i]
+        set_arrays(u, w, gradient, [each._state[0] for each in self.slots[i]], None if rest is None else rest._state[0],
+                   outs)
+        new += outs
         return run_update(u, cnp.PyArray_SIZE(gradient))
 
 
-cpdef block(list blocks, shape):
-    """Return a float32 array to write to: one of `blocks` without other references, or a new one, which is added.
+cpdef block(list blocks, shape, dtype):
+    """Return an array to write to: one of `blocks` without other references, or a new one, which is added.
 
-    A view refers to its array, so an array that a variable or other code still reads is never returned. The list keeps
-    at most two arrays.
+    All arrays of `blocks` have this shape and dtype. A view refers to its array, so an array that a variable or other
+    code still reads is never returned. The list keeps at most two arrays.
     """
     cdef PyObject *x
     for i in range(len(blocks) if COUNTED else 0):
@@ -202,7 +244,7 @@ cpdef block(list blocks, shape):
             return blocks[i]
     if len(blocks) > 1:
         del blocks[0]
-    new = np.empty(shape, np.float32)
+    new = np.empty(shape, dtype)
     if COUNTED:
         blocks.append(new)
     return new

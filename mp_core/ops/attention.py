@@ -10,11 +10,11 @@ from mp_core.arrays import F32, F64, FORMATS, Array, as_float, as_mask, cast, co
 from mp_core.arrays.dtypes import ALLOWED, result_type
 from mp_core.arrays.products.matmul import matmul
 from mp_core.arrays.recorded import Offsets, constant, note_offsets, recordable
+from mp_core.arrays.stochastic import checked_key
 from mp_core.core import attention as _attention
 from mp_core.core.convert import copied
 from mp_core.ops import specs
 from mp_core.ops.activations import tanh
-from mp_core.ops.random import checked_key
 from mp_core.ops.registry import operation
 from mp_core.ops.rows import checked_scale, softmax
 from mp_core.utilities.arguments import boolean, integer, kind_of, number, share

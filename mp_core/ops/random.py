@@ -13,12 +13,13 @@ import numpy as np
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, contiguous
 from mp_core.arrays.recorded import recordable
+from mp_core.arrays.stochastic import checked_key
 from mp_core.core.convert import filled
 from mp_core.core.pairs import randomize
 from mp_core.utilities.arguments import kind_of, share
 from mp_core.utilities.docstrings import documented
 
-__all__ = ["checked_key", "dropout", "key_after", "normal", "uniform"]
+__all__ = ["dropout", "key_after", "normal", "uniform"]
 
 _DRAWN = documented("""
     Parameters
@@ -167,15 +168,6 @@ def _rows(rows_before: Any) -> Array | None:
     if not isinstance(rows_before, np.ndarray) or rows_before.dtype != np.int32 or rows_before.shape != (1,):
         raise TypeError(f"`rows_before` must be an ndarray of int32 and shape (1,); received {kind_of(rows_before)}")
     return contiguous(rows_before)
-
-
-def checked_key(key: Any, argument: str = "key") -> Array:
-    """Check a key and return it contiguous. In plans keys are int32 with the same bits."""
-    if not isinstance(key, np.ndarray) or key.dtype not in (np.uint32, np.int32):
-        raise TypeError(f"`{argument}` must be an ndarray of uint32; received {kind_of(key)}")
-    if key.shape != (2,):
-        raise ValueError(f"`{argument}` must be (seed, draw), of shape (2,); received shape {key.shape}")
-    return contiguous(key)
 
 
 def _philox(key: Array, skipped: int) -> np.random.Philox:

@@ -26,6 +26,7 @@ from mp_core.layers.symbols import KerasTensor
 from mp_core.policies.autocast.variable import as_stored, assign_each, restore_on_failure
 from mp_core.training.graph import Source, graph_in
 from mp_core.training.optimizer_files import OPTIMIZER, optimizer_variables
+from mp_core.training.optimizers.state import COMPENSATION
 from mp_core.training.tracing import symbolic_values
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.serialization import serialize_keras_object
@@ -163,10 +164,23 @@ def save_model(model: "Model", path: Any, overwrite: bool, include_optimizer: bo
     entry, tree = entry_of(model), variable_tree(model, set(), beside=include_optimizer)
     metadata: dict[str, Any] = {}
     if model.compiled and include_optimizer and getattr(model.optimizer, "built", False):
-        own, metadata[OPTIMIZER] = optimizer_variables(model)
-        tree["optimizer"] = {"vars": {name: storable(x) for name, x in own.items()}}
+        tree["optimizer"], metadata[OPTIMIZER] = _optimizer_groups(*optimizer_variables(model))
     with output_file(path, ".keras", overwrite) as file:
         archive.write(file, entry, tree, metadata)
+
+
+def _optimizer_groups(values: dict[str, Any], names: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the groups of an optimizer's variables in a file, and the names of these variables in this order.
+
+    Keras opens only files in which the group ``vars`` has the variables of its own optimizers. So what compensates
+    variables of 16 bits is stored beside them.
+    """
+    named = list(zip(names or [""] * len(values), values.values(), strict=True))
+    beside = [pair for pair in named if f": {COMPENSATION}" in pair[0]]
+    pairs = [pair for pair in named if f": {COMPENSATION}" not in pair[0]], beside
+    groups = [{str(number): storable(x) for number, (_, x) in enumerate(part)} for part in pairs]
+    tree = {"vars": groups[0]} | ({EXTRA_ARRAYS: groups[1]} if beside else {})
+    return tree, [name for part in pairs for name, _ in part] if names else []
 
 
 def save_weights(model: "Model", path: Any, overwrite: bool) -> None:

@@ -8,6 +8,7 @@ from mp_core.core.scopes import Scope, nested
 from mp_core.utilities.absent import message_for
 
 __all__ = [
+    "OWN_ARGUMENTS",
     "check_depth",
     "class_and_config",
     "custom_object_scope",
@@ -21,6 +22,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+OWN_ARGUMENTS = "mp_core_config"
+"""Key of arguments that Keras' class does not have, beside ``config``: Keras ignores it, and so opens the file."""
 
 _DEEPEST = 100
 """Limit of the nesting of dictionaries and lists in a configuration; real ones are far below it."""
@@ -67,8 +71,11 @@ def class_and_config(config: Any, classes: Mapping[str, T], what: str) -> tuple[
         raise ValueError(f"Unknown {what} class_name={name!r}{why}. Expected one of {', '.join(sorted(classes))}.")
     if not isinstance(own, dict):
         raise ValueError(f"The `config` of a {what} must be a dictionary; received {own!r}")
+    beside = config.get(OWN_ARGUMENTS, {})
+    if not isinstance(beside, dict):
+        raise ValueError(f"The `{OWN_ARGUMENTS}` of a {what} must be a dictionary; received {beside!r}")
     check_registered(config, classes[name], name, name.rpartition(">")[2])
-    return classes[name], own
+    return classes[name], own | beside
 
 
 def check_registered(config: dict[str, Any], found: Any, *names: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.utilities.registry import get_registered_name
+from mp_core.utilities.registry import OWN_ARGUMENTS, get_registered_name
 
 __all__ = ["name_in_configurations", "serialize_keras_object"]
 
@@ -67,12 +67,14 @@ def serialize_keras_object(obj: Any) -> Any:
     if not isinstance(obj, type) and hasattr(obj, "get_config"):
         class_name = f"{kind.__module__}.{kind.__name__}"
         module = next((name for own, name in _MODULES.items() if class_name.startswith(own)), None)
+        config = serialize_keras_object(obj.get_config())
+        own = {name: config.pop(name) for name in getattr(obj, "own_arguments", ()) if name in config}
         return {
             "module": module or kind.__module__,
             "class_name": name_in_configurations(kind),
-            "config": serialize_keras_object(obj.get_config()),
+            "config": config,
             "registered_name": None if module else get_registered_name(kind),
-        }
+        } | ({OWN_ARGUMENTS: own} if own else {})
     if callable(obj) and hasattr(obj, "__name__"):
         name = get_registered_name(obj)
         return {"module": "builtins", "class_name": "function", "config": name, "registered_name": "function"}

@@ -244,12 +244,16 @@ typedef struct {
 
 /* Casts of n elements. widen is exact, and so is to_bf16, which exists only for 8-bit floats. narrow rounds once, to
  * nearest even. NaN stays NaN. round_odd rounds f64 to f32, to odd, so that narrow(round_odd(x)) is x rounded once
- * (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may be src if their elements have the same size. all_finite returns
- * 1 if no element is infinite or NaN, else 0. */
+ * (Boldo & Melquiond 2008: 24 bits >= 11 + 2). dst may be src if their elements have the same size. stochastic rounds
+ * up or down by random integers of mp_random_bits(format) bits each (casts/stochastic.h); src, random and dst do not
+ * overlap. all_finite returns 1 if no element is infinite or NaN, else 0. */
+static inline int mp_random_bits(int format) { return format == MP_BF16 ? 16 : 32; }
+
 typedef struct {
     void (*widen[MP_FLOATS])(const void *src, float *dst, ptrdiff_t n, int mode);
     void (*to_bf16[MP_FLOATS])(const void *src, void *dst, ptrdiff_t n);
     void (*narrow[MP_FLOATS])(const float *src, void *dst, ptrdiff_t n, int mode);
+    void (*stochastic[MP_FLOATS])(const float *src, const void *random, void *dst, ptrdiff_t n, int mode);
     void (*round_odd)(const double *src, float *dst, ptrdiff_t n);
     int (*all_finite[MP_FLOATS])(const void *x, ptrdiff_t n);
 } mp_casts;

@@ -27,13 +27,13 @@ static inline uint64_t high_product(uint64_t a, uint64_t b) {
 #endif
 }
 
-/* Ten rounds of Philox4x64 on n counters, in place. Two at a time hide the latency of the products: a word takes 0.7 of
- * the time (Zen 4, November 2026). */
-static inline void philox(const uint32_t *key, block *counters, int n) {
+/* Ten rounds of Philox4x64 on n counters, in place. Two at a time hide the latency of the products, and unrolled loops
+ * keep the words in registers: a word takes 2.8 ns instead of 4.4 (busy Zen 4, November 2026). */
+static inline __attribute__((always_inline)) void philox(const uint32_t *key, block *counters, int n) {
     uint64_t seed = key[0], draw = key[1];
-    for (int round = 0; round < 10; round++) {
+    _Pragma("GCC unroll 10") for (int round = 0; round < 10; round++) {
         const uint64_t first = 0xD2E7470EE14C6C93u, second = 0xCA5A826395121157u;
-        for (int i = 0; i < n; i++) {
+        _Pragma("GCC unroll 2") for (int i = 0; i < n; i++) {
             uint64_t *c = counters[i].word;
             const uint64_t high0 = high_product(first, c[0]), low0 = first * c[0];
             const uint64_t high1 = high_product(second, c[2]), low1 = second * c[2];
@@ -75,6 +75,39 @@ static void drop(const mp_random *r, const uint64_t *words, const char *x, ptrdi
     }
     for (ptrdiff_t i = 0; i < n; i++) to[i] = words[i] >> 11 >= r->least ? from[i] * r->factor : 0.0f;
     if (r->format != MP_F32) r->kernels->casts->narrow[r->format](buffer, out, n, 0);
+}
+
+void mp_round_stochastically(const mp_casts *casts, const mp_rounding *r, ptrdiff_t first, ptrdiff_t n, const float *x,
+                             char *out) {
+    const block counter = {{0, r->stream[0], r->stream[1], r->stream[2]}};
+    const ptrdiff_t bytes = mp_random_bits(r->format) / 8, per_word = 8 / bytes, size = mp_element_bytes[r->format];
+    uint64_t buffer[ROOM];
+    for (ptrdiff_t i = 0, count; i < n; i += count) {
+        const ptrdiff_t skipped = (first + i) % per_word;
+        count = mp_min(n - i, NUMBERS * per_word - skipped);
+        const uint64_t *words = draw_words(r->key, counter, (uint64_t)((first + i) / per_word),
+                                           mp_ceil_div(skipped + count, per_word), buffer);
+        casts->stochastic[r->format](x + i, (const char *)words + skipped * bytes, out + i * size, count, r->mode);
+    }
+}
+
+/* Round n elements of any float format. */
+static void round_any(const mp_random *r, ptrdiff_t number, const char *x, ptrdiff_t n, char *out) {
+    const mp_casts *casts = r->kernels->casts;
+    mp_rounding how = r->rounding;
+    float buffer[4 * NUMBERS];
+    how.key = r->key;
+    if (r->format == MP_F32) {
+        mp_round_stochastically(casts, &how, number, n, (const float *)x, out);
+        return;
+    }
+    for (ptrdiff_t i = 0, count; i < n; i += count) {
+        const char *const from = x + i * r->size;
+        count = mp_min(n - i, 4 * NUMBERS);
+        if (r->format == MP_F64) casts->round_odd((const double *)from, buffer, count);
+        else casts->widen[r->format](from, buffer, count, 0);
+        mp_round_stochastically(casts, &how, number + i, count, buffer, out + i * r->out_size);
+    }
 }
 
 void mp_drop_weights(const mp_weight_dropout *d, ptrdiff_t target, ptrdiff_t head, ptrdiff_t first, ptrdiff_t n,
@@ -127,17 +160,24 @@ ptrdiff_t mp_plan_random(void *context, ptrdiff_t rows, int threads, int reprodu
     (void)reproducible;
     r->kernels = mp_active();
     if (rows >= 0) r->shape[0] = rows;
-    const ptrdiff_t lines = lines_of(r);
-    r->share = mp_share(lines, threads == 1 || !mp_random_is_large(r) ? 1 : 4 * threads, r->shape[r->axes - 1]);
-    return mp_ceil_div(lines, r->share);
+    r->is_flat = 1;
+    for (int axis = 0; axis < r->axes; axis++) r->is_flat &= r->step[axis] != 0;
+    const ptrdiff_t length = r->shape[r->axes - 1], lines = lines_of(r), parts = r->is_flat ? lines * length : lines;
+    r->share = mp_share(parts, threads == 1 || !mp_random_is_large(r) ? 1 : 4 * threads, r->is_flat ? 1 : length);
+    if (r->is_flat) r->share = mp_ceil_div(r->share, 4 * NUMBERS) * 4 * NUMBERS;
+    return mp_ceil_div(parts, r->share);
 }
 
-/* Compute a line of the result, whose first number is `number`. */
-static void run_line(const mp_random *r, ptrdiff_t line, ptrdiff_t number) {
-    const ptrdiff_t length = r->shape[r->axes - 1], step = r->step[r->axes - 1];
+/* Compute `length` elements of the result from element `element` on. Their numbers begin with `number`, and all have
+ * this number if `step` is 0. */
+static void run_line(const mp_random *r, ptrdiff_t element, ptrdiff_t length, ptrdiff_t number, ptrdiff_t step) {
     uint64_t buffer[ROOM];
+    if (r->kind == MP_ROUND_RANDOMLY) {
+        round_any(r, number, r->x + element * r->size, length, r->out + element * r->out_size);
+        return;
+    }
     for (ptrdiff_t i = 0, n; i < length; i += n) {
-        const ptrdiff_t at = (line * length + i) * r->size, first = number + i * step;
+        const ptrdiff_t at = (element + i) * r->size, first = number + i * step;
         n = mp_min(length - i, NUMBERS);
         if (r->kind == MP_NORMAL) {
             draw_normal(r, first, n, (float *)(r->out + at));
@@ -157,12 +197,16 @@ void mp_run_random(void *context, ptrdiff_t task) {
         out[0] = r->key[0], out[1] = r->key[1] + 1;
         return;
     }
-    const ptrdiff_t end = mp_min((task + 1) * r->share, lines_of(r));
     const ptrdiff_t before = r->rows_before ? *r->rows_before * r->step[0] : 0;
-    for (ptrdiff_t line = task * r->share; line < end; line++) {
+    const ptrdiff_t length = r->shape[r->axes - 1], lines = lines_of(r), first = task * r->share;
+    if (r->is_flat) {
+        run_line(r, first, mp_min(first + r->share, lines * length) - first, before + first, 1);
+        return;
+    }
+    for (ptrdiff_t line = first; line < mp_min(first + r->share, lines); line++) {
         ptrdiff_t number = before;
         for (ptrdiff_t axis = r->axes - 2, rest = line; axis >= 0; rest /= r->shape[axis--])
             number += rest % r->shape[axis] * r->step[axis];
-        run_line(r, line, number);
+        run_line(r, line * length, length, number, r->step[r->axes - 1]);
     }
 }

@@ -13,23 +13,41 @@ typedef enum {
     MP_DROPOUT,  /* x * factor if word i >> 11 is at least `least`, else +0 */
     MP_UNIFORM,  /* float32 from 0, less than 1: 2^-24 times word i >> 40 */
     MP_NORMAL,   /* float32, by the polar method of Marsaglia: see random.c */
+    MP_ROUND_RANDOMLY, /* x rounded stochastically: see mp_rounding */
     MP_NEXT_KEY, /* (seed, draw + 1) */
 } mp_random_kind;
+
+/* Stochastic rounding to a narrow format (casts/stochastic.h). With b = mp_random_bits(format), the random integer of
+ * number i is element i of the words, read as little-endian integers of b bits. Word 4 j + k is word k of the Philox
+ * block with the counter (j + 1, stream[0], stream[1], stream[2]). */
+typedef struct {
+    const uint32_t *key; /* [2]: seed and draw */
+    uint64_t stream[3];
+    int format;
+    int mode;            /* MP_SATURATE or 0 */
+} mp_rounding;
+
+/* Round n numbers, of which the first is number `first`. x and out do not overlap. */
+void mp_round_stochastically(const mp_casts *casts, const mp_rounding *r, ptrdiff_t first, ptrdiff_t n, const float *x,
+                             char *out);
 
 typedef struct {
     const mp_kernels *kernels;
     mp_random_kind kind;
     const uint32_t *key;       /* [2]: seed and draw, read when it runs */
     const int32_t *rows_before; /* [1]: the first axis of `out` starts at this index of the draw; NULL: at 0 */
-    const char *x;             /* dropout: C-contiguous, of the format and shape of `out`; else NULL */
+    const char *x;             /* dropout and rounding: C-contiguous, of the shape of `out`; else NULL */
     char *out;                 /* C-contiguous */
-    int format, size;          /* of x and `out`; bytes of an element */
+    int format, size;          /* of x, and of `out` unless x is rounded; bytes of an element. Of x also MP_F64 */
+    int out_size;
+    mp_rounding rounding;      /* its key is the one above */
     uint64_t least;
     float factor;
     int axes;                  /* of `out`, at least one */
     ptrdiff_t shape[MP_MOST_AXES];
     ptrdiff_t step[MP_MOST_AXES]; /* how much i grows from one index to the next; 0 if all indices share numbers */
-    ptrdiff_t share;           /* lines in a task; a line is along the last axis */
+    int is_flat;               /* no indices share numbers, so that all elements are one line, which tasks divide */
+    ptrdiff_t share;           /* lines, or if flat elements, in a task; a line is along the last axis */
     int status;
 } mp_random;
 

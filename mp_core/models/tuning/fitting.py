@@ -18,6 +18,7 @@ from mp_core.training.fitting import job_of
 from mp_core.training.loop import FitOptions, run_evaluation, run_fit
 from mp_core.training.losses.texts import CoSENT, TextLoss, get
 from mp_core.training.measured import training_state
+from mp_core.training.optimizers.rounding import is_narrow
 from mp_core.training.order import order_of
 from mp_core.utilities.arguments import boolean, integer, number, positive, positive_integer, share
 
@@ -80,7 +81,8 @@ def run(
             f"with a `cluster`, `batch_size` must be above {GROUP}, the examples that one machine computes together; "
             f"received {batches.size}"
         )
-    tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1)))
+    narrow = any(is_narrow(variable.true_dtype) for variable in tuned.trainable_variables)
+    tuned.compile(_optimizer(recipe, epochs * (batches.steps or 1), narrow))
     state = training_state(tuned)
     state.workers = job_of(cluster, state)
     if recipe.seed is not None:
@@ -100,8 +102,11 @@ def _trains_more_than_lora(network: Any) -> bool:
     return any(id(variable) not in thin for variable in network.trainable_weights)
 
 
-def _optimizer(recipe: Recipe, steps: int) -> Any:
-    """Return the given optimizer, or AdamW as in sentence-transformers: no decay of norms and biases."""
+def _optimizer(recipe: Recipe, steps: int, narrow: bool) -> Any:
+    """Return the given optimizer, or AdamW as in sentence-transformers: no decay of norms and biases.
+
+    If weights have 16 bits (`narrow`), AdamW rounds stochastically, since rounding to nearest loses most of its steps.
+    """
     if recipe.optimizer is not None:
         return optimizers.get(recipe.optimizer)
     warmup = number(recipe.warmup, "warmup")
@@ -110,6 +115,7 @@ def _optimizer(recipe: Recipe, steps: int) -> Any:
     found = optimizers.AdamW(
         WarmupLinear(rate, steps, warmup), weight_decay=number(recipe.weight_decay, "weight_decay"),
         epsilon=1e-8, global_clipnorm=recipe.max_norm,
+        stochastic_rounding=narrow, seed=(recipe.seed or 0) % 2**32 if narrow else 0,
     )  # fmt: skip
     found.exclude_from_weight_decay(var_names=["bias", "norm", "gamma", "beta"])
     return found

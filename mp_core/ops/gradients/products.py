@@ -17,6 +17,7 @@ from mp_core.arrays.dtypes import is_float, result_type
 from mp_core.arrays.dtypes import parse as parse_dtype
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.arrays.recorded import current_recording, with_numbers
+from mp_core.arrays.stochastic import round_stochastically
 from mp_core.core.convert import copied
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.activations import activate
@@ -34,6 +35,11 @@ __all__ = ["REPLACEMENTS"]
 
 @gradient_of(cast_any)
 def _(d: Any, result: Any, x: Any, dtype: Any, saturate: Any = False) -> dict[str, Any]:
+    return {"x": d}
+
+
+@gradient_of(round_stochastically)
+def _(d: Any, result: Any, x: Any, dtype: Any, key: Any, saturate: Any) -> dict[str, Any]:
     return {"x": d}
 
 

@@ -1,5 +1,6 @@
 """The common arguments of all optimizers, and the variables of an optimizer."""
 
+import logging
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,8 +10,10 @@ from typing import Any, ClassVar, Self, TypedDict
 import numpy as np
 
 from mp_core.arrays import Array, asarray, dtypes
+from mp_core.arrays.stochastic import key_number
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.autocast.variable import as_stored, assign_each
+from mp_core.training.optimizers.rounding import is_narrow
 from mp_core.training.optimizers.scales import scale_number
 from mp_core.training.optimizers.schedules import LearningRateSchedule, deserialize, serialize
 from mp_core.utilities.arguments import boolean, finite, float_of, number, positive, positive_integer, share
@@ -19,11 +22,13 @@ from mp_core.utilities.registry import own_config
 from mp_core.utilities.suggest import suggestion
 from mp_core.utilities.tree import numbered
 
-__all__ = ["COMMON", "RATE", "Common", "OptimizerState", "check_variable"]
+__all__ = ["COMMON", "COMPENSATION", "RATE", "Common", "OptimizerState", "check_variable"]
+
+_logger = logging.getLogger(__name__)
 
 
 class Common(TypedDict, total=False):
-    """The arguments that all optimizers of Keras accept: see :class:`Optimizer`."""
+    """The arguments that all optimizers accept: see :class:`Optimizer`."""
 
     weight_decay: float | None
     clipnorm: float | None
@@ -34,8 +39,14 @@ class Common(TypedDict, total=False):
     ema_overwrite_frequency: int | None
     loss_scale_factor: float | None
     gradient_accumulation_steps: int | None
+    stochastic_rounding: bool
+    compensated: bool
+    seed: int
     name: str | None
 
+
+COMPENSATION = "compensation"
+"""The name of the slot that keeps what rounding a variable loses; Keras' optimizers do not have it."""
 
 RATE = """
     Parameters
@@ -77,6 +88,9 @@ class OptimizerState:
     _arguments: ClassVar[tuple[str, ...]] = ()
     """Names of the constructor's arguments that not all optimizers have; attributes have the same names."""
 
+    own_arguments: ClassVar[dict[str, Any]] = {"stochastic_rounding": False, "compensated": False, "seed": 0}
+    """Arguments that Keras' optimizers do not have -> their defaults. Configurations contain them if they differ."""
+
     def __init__(
         self,
         learning_rate: Any = 0.001,
@@ -90,6 +104,9 @@ class OptimizerState:
         ema_overwrite_frequency: int | None = None,
         loss_scale_factor: float | None = None,
         gradient_accumulation_steps: int | None = None,
+        stochastic_rounding: bool = False,
+        compensated: bool = False,
+        seed: int = 0,
         name: str | None = None,
         **unknown: Any,
     ) -> None:
@@ -112,6 +129,8 @@ class OptimizerState:
         self.loss_scale_factor = (
             None if loss_scale_factor is None else scale_number(loss_scale_factor, "loss_scale_factor")
         )
+        self.stochastic_rounding = boolean(stochastic_rounding, "stochastic_rounding")
+        self.compensated, self.seed = boolean(compensated, "compensated"), key_number(seed, "seed")
         self._iterations = AutoCastVariable(np.int32(0), trainable=False, name="iteration")
         self._own_variables: list[AutoCastVariable] = [self._iterations]
         self._slot_owners: list[
@@ -203,8 +222,12 @@ class OptimizerState:
             for variable in kept:
                 names = (name for name in group if self._has_slot(variable, name))
                 self._states[id(variable)] += [self._new_slot(variable, name) for name in names]
+        narrow = [variable for variable in kept if is_narrow(variable.true_dtype)]
+        if (self.compensated or self.stochastic_rounding) and not narrow:
+            _logger.warning("No variable of the model has 16 bits: `stochastic_rounding`, `compensated` change nothing")
+        self._rests = {id(v): self._new_slot(v, COMPENSATION) for v in (narrow if self.compensated else [])}
         self._blocks: dict[int, list[list[Array]]] = {
-            key: [[] for _ in range(1 + len(states))] for key, states in self._states.items()
+            key: [[] for _ in range(1 + len(states) + (key in self._rests))] for key, states in self._states.items()
         }
         self._built_for = variables
 
@@ -377,7 +400,13 @@ class OptimizerState:
             "ema_overwrite_frequency": self.ema_overwrite_frequency,
             "loss_scale_factor": self.loss_scale_factor,
             "gradient_accumulation_steps": self.gradient_accumulation_steps,
-        } | {name: getattr(self, name) for name in self._arguments}
+        } | self._own_config()
+
+    def _own_config(self) -> dict[str, Any]:
+        """Return the arguments that not all optimizers of Keras have."""
+        values = {name: getattr(self, name) for name in self.own_arguments}
+        differing = {name: value for name, value in values.items() if value != self.own_arguments[name]}
+        return {name: getattr(self, name) for name in self._arguments} | differing
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
@@ -411,7 +440,7 @@ def check_variable(variable: Any, optimizer: OptimizerState) -> None:
         )
 
 
-_KEYED_BY_ID = ("_index", "_averages", "_accumulators", "_states", "_decayed", "_blocks", "_excluded")
+_KEYED_BY_ID = ("_index", "_averages", "_accumulators", "_states", "_rests", "_decayed", "_blocks", "_excluded")
 """Attributes whose keys are ``id(variable)``, which change in copies and pickles."""
 
 

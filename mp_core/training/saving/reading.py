@@ -133,7 +133,8 @@ def _open(path: str | PathLike[str], custom_objects: Mapping[str, Any] | None = 
     with explaining_damage(f"{WEIGHTS} of {path}"):
         root = hdf5.read(weights)
         assign(part, _Group(root))
-        optimizer = [_array(dataset) for dataset in _Group(_member(root, "optimizer"))._datasets()]
+        stored = _Group(_member(root, "optimizer"))
+        optimizer = [_array(dataset) for name in ("vars", EXTRA_ARRAYS) for dataset in stored._datasets(name)]
     names = metadata.get(OPTIMIZER) if isinstance(metadata, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         names = []
@@ -210,12 +211,12 @@ class _Group:
     def __init__(self, group: Any) -> None:
         self._group = group
 
-    def _datasets(self) -> list[Any]:
-        variables = _member(self._group, "vars")
+    def _datasets(self, group: str = "vars") -> list[Any]:
+        variables = _member(self._group, group)
         if variables is None:
             return []
         if not isinstance(variables, dict):
-            raise ValueError("`vars` must be a group of arrays")
+            raise ValueError(f"`{group}` must be a group of arrays")
         names = sorted(variables, key=lambda name: (len(name), name))  # names are numbers from 0 on
         return [_member(variables, name) for name in names]
 

@@ -3,6 +3,7 @@
 
 #include "casts/conversions.h"
 #include "casts/decode.h"
+#include "casts/stochastic.h"
 
 #define MP_FLOAT(FORMAT, VEC, CODE, LOAD, LOADN, STORE, STOREN, STREAM, TO_F32, FROM_F32, LARGEST)                  \
     static void widen_##FORMAT(const void *src, float *dst, ptrdiff_t n, int mode) {                               \
@@ -112,5 +113,7 @@ const mp_casts MP_EXPORTED(casts) = {
     .all_finite[MP_##FORMAT] = all_finite_##FORMAT,
 #include "formats.def"
     .to_bf16 = {[MP_F8_E4M3FN] = to_bf16_e4m3fn, [MP_F8_E5M2] = to_bf16_e5m2},
+    .stochastic = {[MP_F16] = stochastic_F16, [MP_BF16] = stochastic_BF16, [MP_F8_E4M3FN] = stochastic_F8_E4M3FN,
+                   [MP_F8_E5M2] = stochastic_F8_E5M2},
     .round_odd = round_odd,
 };
