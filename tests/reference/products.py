@@ -74,13 +74,13 @@ STEPS = {
 """Arithmetic -> the sums of a K block, fma, addition and multiplication."""
 
 
-def sums(a, b, kind, group_scales=None, tiles=False):
-    """Return the sums of a product before its epilogue; group_scales are (groups along K, columns)."""
+def sums(a, b, kind, group_scales=None, group=None, tiles=False):
+    """Return the sums of a product before its epilogue; group_scales are (groups of K, columns)."""
     k = a.shape[1]
-    length = K_BLOCK[kind] if group_scales is None else k // len(group_scales)
-    tiles = tiles and kind == "pairs" and (group_scales is None or length % 32 == 0 or length == k)
+    length = group or K_BLOCK[kind]
+    tiles = tiles and kind == "pairs" and (group is None or length % 32 == 0 or length >= k)
     block, fused, add, multiply = STEPS["tiles" if tiles else kind]
-    if tiles and group_scales is None:
+    if tiles and group is None:
         length = max(k, 1)
     c = np.zeros((len(a), b.shape[1]), np.float32)
     for g, first in enumerate(range(0, k, length)):
@@ -112,7 +112,7 @@ def integer_sums(a, b, a_zero=0, b_zero=0):
     return (np.asarray(a, np.int64) - a_zero) @ (np.asarray(b, np.int64) - b_zero)
 
 
-def matmul(a, b, a_type, b_type, out_type, group_scales=None, tiles=False, **steps):
+def matmul(a, b, a_type, b_type, out_type, group_scales=None, group=None, tiles=False, **steps):
     """Return the product of matrices of values in the types given, as values rounded to `out_type`."""
     kind = arithmetic(a_type, b_type)
     if kind == "integers":
@@ -121,5 +121,5 @@ def matmul(a, b, a_type, b_type, out_type, group_scales=None, tiles=False, **ste
             return total
         c = cast(total, "float32")
     else:
-        c = sums(np.asarray(a, np.float32), np.asarray(b, np.float32), kind, group_scales, tiles)
+        c = sums(np.asarray(a, np.float32), np.asarray(b, np.float32), kind, group_scales, group, tiles)
     return rounded(epilogue(c, kind, **steps), out_type)
