@@ -1,0 +1,86 @@
+"""``mp-core verify-machine``: compare this machine with the vectors of the contract."""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import mp_core as mp
+from mp_core.cli import options
+from mp_core.cli.common import DONE, FAILED
+from mp_core.cli.grammar import new_command
+from mp_core.cli.vectors.calls import outputs_of
+from mp_core.cli.vectors.files import cases, same_bits
+from mp_core.utilities.tables import aligned
+
+__all__ = ["add_command", "failures", "report"]
+
+
+def add_command(commands: Any) -> None:
+    """Add the command `verify-machine`."""
+    examples = ["verify-machine", "verify-machine --json vectors.json"]
+    summary = "compare the bits of this machine with the vectors of the contract"
+    command = new_command(commands, "verify-machine", _run, summary, examples)
+    options.add(command, "json", "threads")
+
+
+def failures(case: Mapping[str, Any]) -> list[str]:
+    """Return the names of the outputs of a case that mp_core computes with other bits."""
+    found = outputs_of(case)
+    wrong = [name for name, expected in case["outputs"].items() if not same_bits(found[name], expected)]
+    return wrong
+
+
+def report() -> dict[str, Any]:
+    """Return, for each instruction set of this machine, how many cases of each section pass and which fail."""
+    before = mp.config.isa()
+    every = list(cases())
+    found: dict[str, Any] = {"version": mp.__version__, "cases": len(every), "sets": {}}
+    try:
+        with mp.config.reproducible():
+            for isa in mp.config.available_isas():
+                mp.config.set_isa(isa)
+                found["sets"][isa] = of_set(every)
+    finally:
+        mp.config.set_isa(before)
+    return found
+
+
+def of_set(every: list[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return section -> the number of cases that pass, and the names of those that fail, under the present set."""
+    sections: dict[str, Any] = {section: {"passed": 0, "failed": []} for section, _ in every}
+    for section, case in every:
+        wrong = failures(case)
+        if wrong:
+            sections[section]["failed"].append(f"{case['name']}: {', '.join(wrong)}")
+        else:
+            sections[section]["passed"] += 1
+    return sections
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Return the report as a table: a row for each section, a column for each instruction set."""
+    sets = found["sets"]
+    rows = [("vectors", *sets)]
+    for section in next(iter(sets.values())):
+        each = [sets[isa][section] for isa in sets]
+        rows.append((section, *(_cell(entry) for entry in each)))
+    failed = [
+        f"{isa}: {section}: {name}" for isa in sets for section, entry in sets[isa].items() for name in entry["failed"]
+    ]
+    return "\n".join([aligned(rows), *failed])
+
+
+def _cell(entry: Mapping[str, Any]) -> str:
+    failed = len(entry["failed"])
+    return f"{failed} of {failed + entry['passed']} differ" if failed else f"{entry['passed']} ok"
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options.check_outputs(arguments)
+    found = report()
+    options.show(arguments, found, lambda: table(found))
+    failed = any(entry["failed"] for sections in found["sets"].values() for entry in sections.values())
+    if failed:
+        print("mp-core: bits differ from the contract", file=sys.stderr)
+    return FAILED if failed else DONE
