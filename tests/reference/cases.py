@@ -84,6 +84,15 @@ def products():
             yield case("matmul", f"{a} {kind} groups {group}", x, activation="silu", out_dtype=a, group=group)
 
 
+def tile_cases():
+    """Yield products in pairs in tile order, which only CPUs with Intel AMX have."""
+    for b, k, group in (("bfloat16", 33, None), ("bfloat16", 2500, None), ("int8", 150, 64), ("int8", 150, 40)):
+        x = {"a": drawn("bfloat16", 2, k), "b": drawn(b, k, 3)}
+        x |= {"b_scale": given("float32", 0.01 * (1 + np.arange(3 * -(-k // group)).reshape(-1, 3)))} if group else {}
+        yield case("matmul", f"tiles {b} {k} {group}", x, out_dtype="float32", **{"group": group} if group else {})
+    yield case("matmul", "tiles float8", {"a": drawn(FLOAT8[1], 2, 70), "b": drawn(FLOAT8[1], 70, 3)}, out_dtype="float32")
+
+
 def rows_cases():
     """Yield sums along rows and what is built on them."""
     for kind in FLOATS:
@@ -229,5 +238,5 @@ def gradient_cases():
 
 SECTIONS = {"casts": casts, "products": products, "rows": rows_cases, "functions": functions, "elements": element_cases}
 SECTIONS |= {"quantization": quantization_cases, "attention": attention_cases, "random": random_cases}
-SECTIONS |= {"gradients": gradient_cases}
+SECTIONS |= {"gradients": gradient_cases, "tiles": tile_cases}
 CASES = {section: list(make()) for section, make in SECTIONS.items()}
