@@ -8,17 +8,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 from orders import ISAS, sums
+from reference import functions, products, random
+from reference.cases import CASES
+from reference.compute import COMPUTE
+from reference.formats import decode
+from reference.vectors import outputs_of
 
 import mp_core as mp
 from mp_core import cli
 from mp_core.cli import vectors
 from mp_core.cli.vectors.calls import CALLS
 from mp_core.cli.vectors.files import FOLDER, cases
-from reference import functions, products, random
-from reference.cases import CASES
-from reference.compute import COMPUTE
-from reference.formats import decode
-from reference.vectors import outputs_of
 
 STORED = [pytest.param(section, case, id=f"{section}: {case['name']}") for section, case in cases()]
 KERNELS = Path(mp.__file__).parent / "core" / "kernels" / "rows"

@@ -1,5 +1,7 @@
 """Attention and pooling, by the section "Sums along rows" of docs/numerics.md."""
 
+import itertools
+
 import numpy as np
 
 from .formats import rounded
@@ -43,7 +45,9 @@ def attention(q, k, v, kind, bias=None, mask=None, reach=None, causal=False, dro
     for rows, keys, allowed in bands(len(q), len(k), reach, causal):
         square = np.ix_(rows, keys)
         part = None if bias is None else bias[square]
-        p, _ = weights(q[rows], k[keys], kind, bias=part, mask=allowed if mask is None else allowed & mask[square], **steps)
+        p, _ = weights(
+            q[rows], k[keys], kind, bias=part, mask=allowed if mask is None else allowed & mask[square], **steps
+        )
         if dropout is not None:
             p = dropped(p, dropout[0], np.stack([dropout[1](row)[keys] for row in rows]))
         result[rows] = matmul(rounded(p, kind), v[keys], kind, kind, kind)
@@ -53,7 +57,7 @@ def attention(q, k, v, kind, bias=None, mask=None, reach=None, causal=False, dro
 def ragged_attention(q, k, v, offsets, kind, bias=None, rate=0.0, key=None, **steps):
     """Return the attention of each sequence alone, (tokens, heads, size)."""
     result = np.zeros((len(q), q.shape[1], v.shape[2]), F32)
-    for start, end in zip(offsets[:-1], offsets[1:], strict=True):
+    for start, end in itertools.pairwise(offsets):
         n = end - start
         for head in range(q.shape[1]):
             shared = head // (q.shape[1] // k.shape[1])

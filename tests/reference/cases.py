@@ -7,11 +7,26 @@ import numpy as np
 from . import elements
 from .formats import FORMATS, INTEGERS, codes, magnitudes, rounded
 
-
 FLOATS = ("float32", "float16", "bfloat16")
 FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
 ACTIVATIONS = ("relu", "relu6", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "elu", "softplus", "exponential")
-SPECIAL = (0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0**-126, -(2.0**-149), 88.7, -87.4, -103.5, 1e-30, -9.3, 11.1)
+SPECIAL = (
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1.0,
+    -1.0,
+    2.0**-126,
+    -(2.0**-149),
+    88.7,
+    -87.4,
+    -103.5,
+    1e-30,
+    -9.3,
+    11.1,
+)
 
 
 def drawn(kind, *shape, low=-3, high=2):
@@ -52,7 +67,9 @@ def casts():
             x = {"x": drawn("float32", 500, low=max(low, -125), high=min(int(np.log2(values[-1])) + 2, 127))}
             yield case("cast", f"float32 to {kind}{mode}", x, dtype=kind, saturate=saturate)
         yield case("cast", f"int64 to {kind}", {"x": drawn("int64", 100)}, dtype=kind, saturate=False)
-        yield case("cast", f"{kind} to float32", {"x": drawn(kind, 300, low=max(low + 4, -120), high=3)}, dtype="float32")
+        yield case(
+            "cast", f"{kind} to float32", {"x": drawn(kind, 300, low=max(low + 4, -120), high=3)}, dtype="float32"
+        )
     for kind in ("int64", "uint64"):
         yield case("cast", f"{kind} to float32", {"x": drawn(kind, 200)}, dtype="float32")
     for kind in ("int4", "uint4", "int8", "uint8", "int32"):
@@ -70,7 +87,10 @@ def products():
             x = {"a": drawn(a, 2, k, high=high), "b": drawn(b, k, 3, high=high)}
             yield case("matmul", f"{a} {b} {k}", x, out_dtype="float32" if a in (*FLOATS, *FLOAT8) else "int32")
     for a in FLOATS:
-        tiny = {"a": drawn(a, 3, 33, low=-20, high=-8), "b": drawn(a, 33, 5, low=-110 if a != "float16" else -16, high=-1)}
+        tiny = {
+            "a": drawn(a, 3, 33, low=-20, high=-8),
+            "b": drawn(a, 33, 5, low=-110 if a != "float16" else -16, high=-1),
+        }
         yield case("matmul", f"{a} tiny", tiny, out_dtype="float32")
         for name in ACTIVATIONS:
             x = {"a": drawn(a, 3, 9), "b": drawn(a, 9, 17), "bias": drawn("float32", 17), "residual": drawn(a, 3, 17)}
@@ -90,7 +110,9 @@ def tile_cases():
         x = {"a": drawn("bfloat16", 2, k), "b": drawn(b, k, 3)}
         x |= {"b_scale": given("float32", 0.01 * (1 + np.arange(3 * -(-k // group)).reshape(-1, 3)))} if group else {}
         yield case("matmul", f"tiles {b} {k} {group}", x, out_dtype="float32", **{"group": group} if group else {})
-    yield case("matmul", "tiles float8", {"a": drawn(FLOAT8[1], 2, 70), "b": drawn(FLOAT8[1], 70, 3)}, out_dtype="float32")
+    yield case(
+        "matmul", "tiles float8", {"a": drawn(FLOAT8[1], 2, 70), "b": drawn(FLOAT8[1], 70, 3)}, out_dtype="float32"
+    )
 
 
 def rows_cases():
@@ -145,7 +167,12 @@ def element_cases():
 
 def quantization_cases():
     """Yield every row of the tables of quantization, and products of codes."""
-    special = [[0] * 6, [np.nan, np.inf, -np.inf, 1, -2, 3], [3.4e38, -3.4e38, 1, 0, 0, 0], [1e-45, -7e-45, 1e-44, 0, 0, 0]]
+    special = [
+        [0] * 6,
+        [np.nan, np.inf, -np.inf, 1, -2, 3],
+        [3.4e38, -3.4e38, 1, 0, 0, 0],
+        [1e-45, -7e-45, 1e-44, 0, 0, 0],
+    ]
     for kind in ("int8", "uint8", "int4", "uint4", *FLOAT8):
         for symmetric in (True, False)[: 1 if kind in FLOAT8 else 2]:
             name = f"{kind} {'symmetric' if symmetric else 'asymmetric'}"
@@ -161,7 +188,9 @@ def quantization_cases():
             x |= {"b_scale": given("float32", 0.02 * (1 + np.arange(3 * groups).reshape(-1, 3)))}
             x |= {"b_zero": given("int32", np.arange(3 * groups).reshape(-1, 3) % 8)}
             yield case("matmul", f"int4 zeros {kind} {group}", x, out_dtype=kind, group=group, packed=True)
-            yield case("dynamic_matmul", f"int4 zeros {kind} {group}", x, out_dtype=kind, group=group, activation="gelu")
+            yield case(
+                "dynamic_matmul", f"int4 zeros {kind} {group}", x, out_dtype=kind, group=group, activation="gelu"
+            )
         x = {"a": drawn(kind, 3, 150), "b": drawn("int8", 150, 3), "b_scale": given("float32", [[0.1, 0.2, 0.3]])}
         yield case("dynamic_matmul", f"int8 {kind}", x, out_dtype=kind)
     for a, b in (("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")):
@@ -179,7 +208,10 @@ def attention_cases():
         variants = {"plain": {}, "causal": {"is_causal": True}, "reach": {"reach": 9}, "softcap": {"softcap": 3.0}}
         for name, arguments in variants.items():
             yield case("attention", f"{kind} {name}", x, **arguments)
-        extra = {"mask": given("uint8", np.arange(63).reshape(1, 1, 7, 9) % 5 < 3), "bias": drawn("float32", 1, 1, 7, 9)}
+        extra = {
+            "mask": given("uint8", np.arange(63).reshape(1, 1, 7, 9) % 5 < 3),
+            "bias": drawn("float32", 1, 1, 7, 9),
+        }
         short = {"q": drawn(kind, 1, 7, 1, 8), "k": drawn(kind, 1, 9, 1, 8), "v": drawn(kind, 1, 9, 1, 5)}
         yield case("attention", f"{kind} bias mask", short | extra, scale=0.4)
         ragged = {name: drawn(kind, 150, h, 4) for name, h in (("q", 2), ("k", 1), ("v", 1))}
@@ -207,7 +239,9 @@ def gradient_cases():
         def of(forward, d, wanted=1, kind=kind, arguments=None, **inputs):
             label = " ".join(map(str, (arguments or {}).values()))
             inputs = {"d": drawn(kind, *d)} | inputs
-            return case("gradient", f"{forward} {label} {kind}", inputs, forward=forward, wanted=wanted, **arguments or {})
+            return case(
+                "gradient", f"{forward} {label} {kind}", inputs, forward=forward, wanted=wanted, **arguments or {}
+            )
 
         x = drawn(kind, 3, 70)
         yield of("softmax", (3, 70), x=x, arguments={"scale": 0.5})

@@ -1,5 +1,7 @@
 """Operation of the vectors -> the functions of this package: (types, arrays, arguments) -> (values, type) or a dict."""
 
+import itertools
+
 import numpy as np
 
 from . import attention, elements, gradients, quantization, random, rows, training
@@ -76,8 +78,9 @@ def ragged_attention(t, q, k, v, offsets, key, is_causal=False, dropout=0.0, **r
 
 def ragged_pool(t, x, offsets, pooling):
     """Return a row for each sequence."""
-    ends = zip(offsets[:-1], offsets[1:], strict=True)
-    return np.stack([attention.pool(x[start:end], pooling, t["x"]) for start, end in ends]), "float32"
+    return np.stack(
+        [attention.pool(x[start:end], pooling, t["x"]) for start, end in itertools.pairwise(offsets)]
+    ), "float32"
 
 
 def gradient(t, d, forward, wanted, **given):

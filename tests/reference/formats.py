@@ -134,7 +134,7 @@ def decode(codes, name):
 
 
 def codes(x, name):
-    """Return the bits of values x in type `name`, as unsigned integers; the NaN of a type has one code for each sign."""
+    """Return the bits of values x in type `name`, as unsigned integers; NaN has one code for each sign."""
     if name in INTEGERS:
         return np.asarray(x).astype(np.int64) & ((1 << INTEGERS[name][0]) - 1)
     if name in ("float32", "float64"):

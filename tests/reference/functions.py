@@ -124,7 +124,7 @@ def rounded_once(name, x, kind):
         pole = {"log": 0.0, "log1p": -1.0}.get(name)
         if not math.isfinite(v):
             flat[i] = v if v != v else LIMITS[name][int(v > 0)]
-        elif pole is not None and v <= pole or name == "sqrt" and v < 0:
+        elif (pole is not None and v <= pole) or (name == "sqrt" and v < 0):
             flat[i] = -np.inf if v == pole else np.nan
         elif v == 0 and name in ("silu", "gelu", "gelu_tanh", "elu", "tanh", "log1p", "sqrt"):
             flat[i] = v

@@ -85,7 +85,7 @@ def quantized_matmul(a, b, a_scale, b_scale, a_zero=0, b_zero=0, **steps):
 
 
 def dynamic_matmul(a, b, b_scale, b_zero=0, group=None, a_scale=None, **steps):
-    """Return the product of the rows of a, quantized to int8, and codes b with scales per column or (groups, columns)."""
+    """Return the product of a, its rows quantized to int8, and codes b with scales per column or (groups, columns)."""
     q_low = None if a_scale is not None else -127
     a_scale = symmetric_scales(np.asarray(a, F32), "int8")[:, None] if a_scale is None else F32(a_scale)
     q = quantize(a, "int8", a_scale, low=q_low)

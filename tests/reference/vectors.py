@@ -38,7 +38,9 @@ def values_of(entry):
         return (x - ((x >> bits - 1 << bits) if signed else 0)).reshape(shape)
     if "bits" in entry:
         wide = kind in ("float32", "float64")
-        return (x.astype(f"u{digits_of(kind) // 2}").view(kind) if wide else decode(x.astype(np.int64), kind)).reshape(shape)
+        return (x.astype(f"u{digits_of(kind) // 2}").view(kind) if wide else decode(x.astype(np.int64), kind)).reshape(
+            shape
+        )
     low, high = entry["exponents"]
     numbers = (x >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1
     return cast(np.ldexp(numbers, (x % np.uint64(high - low + 1)).astype(int) + low), kind).reshape(shape)

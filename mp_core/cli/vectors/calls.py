@@ -7,7 +7,6 @@ import numpy as np
 
 import mp_core as mp
 from mp_core.arrays import Array
-from mp_core.autocast import AutoCastVariable
 from mp_core.cli.vectors.files import inputs_of
 from mp_core.ops import random
 
@@ -28,7 +27,13 @@ def quantized(codes: Array, scale: Array, zero: Array | None, group: int | None)
 
 
 def _matmul(
-    a: Array, b: Array, b_scale: Any = None, b_zero: Any = None, group: int | None = None, packed: bool = False, **rest: Any
+    a: Array,
+    b: Array,
+    b_scale: Any = None,
+    b_zero: Any = None,
+    group: int | None = None,
+    packed: bool = False,
+    **rest: Any,
 ) -> Array:
     right: Any = b if b_scale is None else quantized(b, b_scale, b_zero, group)
     return mp.matmul(a, mp.pack(right) if packed else right, **rest)
@@ -85,7 +90,7 @@ def _elementwise(x: Array, y: Array, name: str) -> Array:
 def _gradient(forward: str, d: Array, wanted: int = 1, **rest: Any) -> dict[str, Any]:
     """Return the gradients of the first `wanted` arrays of an operation, d being the gradient of its result."""
     names = list(rest)[:wanted]
-    variables = [AutoCastVariable(rest[name], autocast=False, name=name) for name in names]
+    variables = [mp.AutoCastVariable(rest[name], autocast=False, name=name) for name in names]
 
     def value(d: Any) -> Any:
         current = {name: variable.numpy() for name, variable in zip(names, variables, strict=True)}

@@ -5,7 +5,8 @@ docs/vectors.md states the format. ``python -m tests.reference.vectors`` writes 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,17 @@ def array_of(entry: Mapping[str, Any]) -> Array:
     """Return the array that an entry of a file describes: by bits, or as random numbers of a key."""
     dtype, shape = dtype_of(entry["dtype"]), entry["shape"]
     if "bits" not in entry:
-        return random(dtype, entry["key"], *entry["exponents"], int(np.prod(shape, dtype=np.int64))).reshape(shape)
+        return random(dtype, entry["key"], entry["exponents"], math.prod(shape)).reshape(shape)
     digits = digits_of(entry["dtype"])
     codes = [int(entry["bits"][at : at + digits], 16) for at in range(0, len(entry["bits"]), digits)]
     return np.array(codes, f"u{dtype.itemsize}").view(dtype).reshape(shape)
 
 
-def random(dtype: np.dtype[Any], key: list[int], low: int, high: int, count: int) -> Array:
-    """Return numbers by the words of a key: integers, or (2 uniform - 1) 2^e rounded to `dtype`, e from low to high."""
+def random(dtype: np.dtype[Any], key: Sequence[int], exponents: Sequence[int], count: int) -> Array:
+    """Return numbers by the words of a key: integers, or floats with exponents from the first to the last given."""
+    low, high = exponents
     words = np.random.Philox(key=key).random_raw(count)
-    if dtype.kind in "iu" or dtype.itemsize == 1 and "int" in dtype.name:
+    if dtype.kind in "iu" or (dtype.itemsize == 1 and "int" in dtype.name):
         return (words & np.uint64(2 ** (4 * digits_of(dtype.name)) - 1)).astype(f"u{dtype.itemsize}").view(dtype)
     numbers = (words >> np.uint64(40)).astype(np.float64) * 2.0**-23 - 1
     powers = (words % np.uint64(high - low + 1)).astype(np.int64) + low
