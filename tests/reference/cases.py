@@ -70,6 +70,12 @@ def casts():
         yield case(
             "cast", f"{kind} to float32", {"x": drawn(kind, 300, low=max(low + 4, -120), high=3)}, dtype="float32"
         )
+    wide = given(
+        "float64", [1e39, -1e39, np.inf, 3.4028235677973366e38, 3.4028235677973365e38, 7e-46, 2e-45, 1 + 2.0**-24]
+    )
+    for saturate in (False, True):
+        name = f"float64 to float32{' saturate' * saturate}"
+        yield case("cast", name, {"x": wide}, dtype="float32", saturate=saturate)
     for kind in ("int64", "uint64"):
         yield case("cast", f"{kind} to float32", {"x": drawn(kind, 200)}, dtype="float32")
     for kind in ("int4", "uint4", "int8", "uint8", "int32"):
