@@ -57,7 +57,7 @@ def casts():
     """Yield casts to and from every type."""
     for kind, f in FORMATS.items():
         values = magnitudes(kind)
-        middles = (values[1:] + values[:-1])[:: max(1, len(values) // 12)] / 2
+        middles = (values[1:] + values[:-1])[:: max(1, len(values) // 8)] / 2
         near = np.concatenate([middles, np.nextafter(middles, 1e300), np.nextafter(middles, 0), [1e-310, 1e39, np.inf]])
         near = np.concatenate([near, -near, [] if f.nan is None else [np.nan]])
         low = int(np.log2(values[1])) - 3
@@ -254,6 +254,9 @@ def gradient_cases():
         yield of("log_softmax", (3, 70), x=x)
         yield of("layer_norm", (3, 70), 3, x=x, gamma=drawn(kind, 70), beta=drawn(kind, 70))
         yield of("rms_norm", (3, 70), 2, x=x, gamma=drawn(kind, 70))
+        large = {"x": drawn(kind, 2, 70, low=70, high=75), "gamma": drawn(kind, 70, low=70, high=75)}
+        yield of("rms_norm", (2, 70), 2, **large, arguments={"epsilon": 1e-5})
+        yield of("layer_norm", (2, 70), 3, **large, beta=drawn(kind, 70), arguments={"epsilon": 1e-5})
         yield of("matmul", (2100, 3), 2, a=drawn(kind, 2100, 5), b=drawn(kind, 5, 3))
         yield of("take_rows", (1100, 3), table=drawn(kind, 20, 3), indices=given("uint8", np.arange(1100) ** 2 % 20))
         for name in ACTIVATIONS:

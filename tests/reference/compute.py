@@ -104,8 +104,8 @@ def of_attention(kind, d, q, k, v, **rest):
 GRADIENTS = {
     "softmax": lambda kind, d, x, scale: gradients.of_softmax(rounded(rows.softmax(x, scale), kind), d, scale),
     "log_softmax": lambda kind, d, x: gradients.of_log_softmax(rounded(rows.log_softmax(x), kind), d),
-    "layer_norm": lambda kind, d, x, gamma, beta: gradients.of_layer_norm(x, d, gamma),
-    "rms_norm": lambda kind, d, x, gamma: gradients.of_rms_norm(x, d, gamma),
+    "layer_norm": lambda kind, d, x, gamma, beta, **given: gradients.of_layer_norm(x, d, gamma, **given),
+    "rms_norm": lambda kind, d, x, gamma, **given: gradients.of_rms_norm(x, d, gamma, **given),
     "matmul": lambda kind, d, a, b: gradients.of_product(a, b, d, kind),
     "take_rows": lambda kind, d, table, indices: gradients.of_table(d, indices, len(table)),
     "function": of_function,

@@ -64,7 +64,7 @@ def log_softmax(x):
 
 
 def scaled(x, epsilon, statistics, root=None):
-    """Return statistics(x) and epsilon, after rows whose squares leave the range were multiplied by a power of two.
+    """Return statistics(x), epsilon and the factor, after rows whose squares leave the range were multiplied by it.
 
     `statistics` returns (mean, the sum of squares, ...), each of shape (rows, 1); `root` is the root of epsilon.
     """
@@ -73,7 +73,7 @@ def scaled(x, epsilon, statistics, root=None):
     small = (s < F32(2.0**-100)) & (epsilon < F32(2.0**-100)) & (np.abs(mean) < 1)
     factor = np.where(large, F32(2.0**-96), np.where(small, F32(2.0**100), F32(1)))
     root = (np.sqrt(epsilon) if root is None else root) * factor
-    return statistics(x * factor), np.where(large | small, root * root, epsilon)
+    return statistics(x * factor), np.where(large | small, root * root, epsilon), factor
 
 
 def deviations(y):
@@ -89,10 +89,10 @@ def about_zero(x):
 
 
 def normalized(x, epsilon, statistics):
-    """Return the rows of a norm before gamma and beta, and 1 / sqrt(v + epsilon)."""
-    (_, s, d), epsilon = scaled(np.asarray(x, F32), F32(epsilon), statistics)
+    """Return the rows of a norm before gamma and beta, and 1 / sqrt(v + epsilon), times the factor of the row."""
+    (_, s, d), epsilon, factor = scaled(np.asarray(x, F32), F32(epsilon), statistics)
     r = F32(1) / np.sqrt(s / F32(x.shape[1]) + epsilon)
-    return d * r, r
+    return d * r, r * factor
 
 
 def layer_norm(x, gamma=None, beta=None, residual=None, epsilon=1e-3):
@@ -115,7 +115,7 @@ def squares(x):
 
 def normalize(x, epsilon):
     """Return `ops.normalize` of rows in float32."""
-    (_, s, x), epsilon = scaled(np.asarray(x, F32), F32(epsilon), squares, F32(np.sqrt(epsilon)))
+    (_, s, x), epsilon, _ = scaled(np.asarray(x, F32), F32(epsilon), squares, F32(np.sqrt(epsilon)))
     return x / np.sqrt(np.maximum(s, epsilon))
 
 
