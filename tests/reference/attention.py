@@ -77,7 +77,7 @@ def pool(x, pooling, kind):
     """Return the float32 row of a sequence (rows, width)."""
     n = len(x)
     if pooling == "max":
-        return np.max(x, 0)
+        return np.max(x, 0) + F32(0)  # a zero is +0
     if pooling in ("cls", "lasttoken"):
         return x[0 if pooling == "cls" else -1]
     weighted = pooling == "weightedmean"

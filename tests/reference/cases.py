@@ -227,6 +227,8 @@ def attention_cases():
         for name in ("mean", "mean_sqrt_len_tokens", "weightedmean", "max", "cls", "lasttoken"):
             x = {"x": drawn(kind, 2500, 3), "offsets": given("int32", [0, 7, 2500])}
             yield case("ragged_pool", f"{kind} {name}", x, pooling=name)
+    zeros = {"x": given("float32", [[-0.0, -1, 0], [-1, -0.0, -0.0]]), "offsets": given("int32", [0, 1, 2])}
+    yield case("ragged_pool", "zeros", zeros, pooling="max")
 
 
 def random_cases():
