@@ -144,7 +144,7 @@ def described(command):
 
 def test_every_command_has_a_section_on_the_page():
     headings = re.findall(r"^## (`mp-core .*)", page("cli"), re.MULTILINE)
-    assert {name for heading in headings for name in re.findall(r"`mp-core (\w+)", heading)} == set(COMMANDS)
+    assert {name for heading in headings for name in re.findall(r"`mp-core ([\w-]+)", heading)} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,7 +1,8 @@
 """Print one page about this machine, in Markdown: instruction sets, bits, exactness, speed compared with the peers.
 
 Run `make -s verify-machine > machine.md` on a CPU or system that docs/platforms.md does not have, and send the page to
-the maintainers. The exit status is 1 if bits differ from the stored hashes of all machines. After an intended change of
+the maintainers. The exit status is 1 if bits differ from the stored hashes of all machines or from the vectors of the
+contract (docs/vectors.md). After an intended change of
 numerics, `--learn` stores new hashes.
 """
 
@@ -10,9 +11,10 @@ import json
 import platform
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import bits
 import ml_dtypes
@@ -20,6 +22,7 @@ import numpy as np
 import training_bits
 
 import mp_core as mp
+from mp_core.cli import vectors
 from mp_core.cli.benchmark import operations
 from mp_core.config import available_isas, show_config
 
@@ -41,8 +44,10 @@ def main() -> int:
         KNOWN.write_text(json.dumps({name: next(iter(each)) for name, each in found.items()}, indent=2) + "\n")
     known = json.loads(KNOWN.read_text())
     mp.config.set_isa(isas[0])  # the set that was hashed last is the slowest
-    print(*of_bits(found, known), *of_casts(), *of_speed(), sep="\n")
-    return any(set(each) != {known[name]} for name, each in found.items()) or any(inexact().values())
+    checked = vectors.report()
+    print(*of_bits(found, known), *of_vectors(checked), *of_casts(), *of_speed(), sep="\n")
+    differ = any(set(each) != {known[name]} for name, each in found.items()) or vectors.count_of_failures(checked)
+    return bool(differ or any(inexact().values()))
 
 
 def machine() -> Iterator[str]:
@@ -87,6 +92,12 @@ def of_bits(found: dict[str, dict[str, list[str]]], known: dict[str, str]) -> It
         for digest, runs in each.items():
             verdict = "as everywhere" if digest == known[name] else f"**differs from {known[name]}**: {' '.join(runs)}"
             yield f"| {name} | {digest} | {len(runs)} | {verdict} |"
+
+
+def of_vectors(checked: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the report on the vectors of the contract."""
+    yield "\n## Vectors of the contract\n"
+    yield f"```text\n{vectors.table(checked)}\n```"
 
 
 def inexact() -> dict[str, int]:

@@ -26,6 +26,7 @@ from mp_core.cli import (
     profile,
     serve,
     tune,
+    vectors,
 )
 from mp_core.cli.common import (
     BAD_INPUT,
@@ -150,6 +151,7 @@ def _parser() -> Parser:
     bench.add_argument("--peers", action="store_true", help="compare with other installed libraries too")
     options.add(bench, "json", "plot", "threads", "quiet")
 
+    vectors.add_command(commands)
     completion.add_command(commands, parser)
     about.add_commands(commands, parser)
     for action in completion.actions_of(parser):
