@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 from exact import BITS, FORMULAS, exact, power
-from oracles import NARROW, assert_same_bits, codes, exactly
+from oracles import NARROW, codes, exactly
 
 NAMES = (*FORMULAS, "power 0.5", "power 2", "power -3", "power -1.7")
 

@@ -6,6 +6,7 @@
 #include "library/cast.h"
 #include "library/plan.h"
 #include "library/runtime.h"
+#include "library/tables.h"
 
 void mp_join_axes(mp_elementwise *e, int from) {
     const int operands = mp_elementwise_operands[e->function];
@@ -92,6 +93,35 @@ static void apply(mp_elementwise_function function, const float *x, ptrdiff_t n,
     }
 }
 
+static int is_near_tie(float y) {
+    uint32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    return ((bits + 2) & 0xFFF) <= 4;
+}
+
+/* Compute powers that are rounded to 16 or 8 bits afterwards. The error of the kernel is below 2 ULP. If a result is
+ * that close to a number whose last 12 bits are 0, as those of every tie are, C's pow decides on which side it is. */
+static void narrow_powers(const mp_kernels *kernels, const float *x, const float *y, ptrdiff_t n, float *out) {
+    kernels->rows->functions[MP_POWER](x, y, n, out);
+    for (ptrdiff_t first = 0; first < n; first += 64) {
+        const ptrdiff_t end = mp_min(first + 64, n);
+        int found = 0;
+        for (ptrdiff_t i = first; i < end; i++) found |= is_near_tie(out[i]);
+        for (ptrdiff_t i = first; i < end && found; i++) {
+            if (!is_near_tie(out[i]) || out[i] == 0.0f || !isfinite(out[i])) continue;
+            const double power = pow(x[i], y[i]);
+            kernels->casts->round_odd(&power, out + i, 1);
+        }
+    }
+}
+
+/* Compute powers. Squares are one multiplication. */
+static void raise_to_powers(const mp_elementwise *e, const float *x, const float *y, ptrdiff_t n, float *out) {
+    if (e->operand[1].stride[e->axes - 1] == 0 && y[0] == 2.0f) apply(MP_SQUARE, x, n, out);
+    else if (e->out_format == MP_F32) e->kernels->rows->functions[MP_POWER](x, y, n, out);
+    else narrow_powers(e->kernels, x, y, n, out);
+}
+
 static void compare(mp_elementwise_function function, const float *x, const float *y, ptrdiff_t n, char *out) {
     switch (function) {
     case MP_LESS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] < y[i]; break;
@@ -105,8 +135,14 @@ static void compare(mp_elementwise_function function, const float *x, const floa
 
 /* Compute n elements, at most MP_CHUNK; `at` are the operands' addresses. */
 static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
-    mp_chunk_floats buffer[2];
+    mp_chunk_floats buffer[3];
     const int masked = e->function == MP_WHERE, operands = mp_elementwise_operands[e->function];
+    const int same = e->operand[0].format == e->out_format && e->activation == MP_LINEAR;
+    const uint16_t *table = same ? mp_table_of_function(e->function, e->out_format) : NULL;
+    if (table) {
+        mp_map(table, at[0], e->operand[0].stride[e->axes - 1], n, (uint16_t *)out);
+        return;
+    }
     const float *x = widened(e, e->operand + masked, at[masked], n, buffer[0].at), *y = NULL;
     if (operands > 1) y = widened(e, e->operand + masked + 1, at[masked + 1], n, buffer[1].at);
     if (e->activation != MP_LINEAR) {
@@ -117,8 +153,9 @@ static void run_piece(const mp_elementwise *e, const char *const *at, ptrdiff_t 
         compare(e->function, x, y, n, out);
         return;
     }
-    float *const to = e->out_format == MP_F32 ? (float *)out : buffer[0].at;
+    float *const to = e->out_format == MP_F32 ? (float *)out : buffer[2].at;
     if (masked) choose(at[0], e->operand[0].stride[e->axes - 1], x, y, n, to);
+    else if (e->function == MP_POWER) raise_to_powers(e, x, y, n, to);
     else if ((int)e->function < MP_KERNEL_FUNCTIONS) e->kernels->rows->functions[e->function](x, y, n, to);
     else apply(e->function, x, n, to);
     if (e->out_format != MP_F32) e->kernels->casts->narrow[e->out_format](to, out, n, 0);
