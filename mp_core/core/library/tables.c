@@ -89,6 +89,6 @@ void mp_map(const uint16_t *table, const void *x, ptrdiff_t stride, ptrdiff_t n,
     for (ptrdiff_t i = 0; i < n; i++, at += stride) {
         uint16_t code;
         memcpy(&code, at, sizeof code);
-        out[i] = table[code];
+        out[i] = __atomic_load_n(table + code, __ATOMIC_RELAXED); /* a thread may write the same entry again */
     }
 }
