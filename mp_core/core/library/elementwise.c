@@ -7,6 +7,7 @@
 #include "library/cast.h"
 #include "library/plan.h"
 #include "library/runtime.h"
+#include "library/tables.h"
 
 void mp_join_axes(mp_elementwise *e, int from) {
     const int operands = mp_elementwise_operands[e->function];
@@ -93,6 +94,62 @@ static void apply(mp_elementwise_function function, const float *x, ptrdiff_t n,
     }
 }
 
+/* A number is near a tie if its last 12 bits are those of an integer from -1 to 2: those of every tie are 0. */
+static int is_near_tie(float y) {
+    uint32_t bits;
+    memcpy(&bits, &y, sizeof bits);
+    return ((bits + 1) & 0xFFC) == 0;
+}
+
+/* The same for any of 16 numbers, with the vectors that compilers have on every CPU. */
+static int are_near_tie(const float *y) {
+    typedef uint32_t quad __attribute__((vector_size(16)));
+    quad bits[4], found = {0, 0, 0, 0};
+    memcpy(bits, y, sizeof bits);
+    for (int i = 0; i < 4; i++) found |= (quad)(((bits[i] + 1) & 0xFFC) == 0);
+    uint64_t halves[2];
+    memcpy(halves, &found, sizeof halves);
+    return (halves[0] | halves[1]) != 0;
+}
+
+/* Compute powers that are rounded to 16 or 8 bits afterwards. The error of the kernel is below 1.5 ULP. Where a tie
+ * is that near, C's pow decides on which side of it the power is. */
+static void narrow_powers(const mp_kernels *kernels, const float *x, const float *y, ptrdiff_t n, float *out) {
+    kernels->rows->functions[MP_POWER](x, y, n, out);
+    for (ptrdiff_t i = 0, end = 0; i < n; i = end) {
+        end = mp_min(i + MP_LANES, n);
+        if (end - i == MP_LANES && !are_near_tie(out + i)) continue;
+        for (; i < end; i++) {
+            if (!is_near_tie(out[i]) || out[i] == 0.0f || !isfinite(out[i])) continue;
+            const double power = pow(x[i], y[i]);
+            kernels->casts->round_odd(&power, out + i, 1);
+        }
+    }
+}
+
+/* Compute x^3 in double, where it is exact for x of 16 bits, so that only inexact results near a tie are rounded to odd.
+ * (Rounding all of them takes three times as long as the kernel of powers.) */
+static void cube(const mp_kernels *kernels, const float *x, ptrdiff_t n, float *out) {
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double y = (double)x[i] * x[i] * x[i];
+        out[i] = (float)y;
+        if (is_near_tie(out[i]) && out[i] != y) kernels->casts->round_odd(&y, out + i, 1);
+    }
+}
+
+/* Compute powers. A square, a root and a reciprocal are one operation. */
+static void raise_to_powers(const mp_elementwise *e, const float *x, const float *y, ptrdiff_t n, float *out) {
+    const float all = e->operand[1].stride[e->axes - 1] == 0 ? y[0] : 0.0f; /* 0: the exponents may differ */
+    if (all == 2.0f) apply(MP_SQUARE, x, n, out);
+    else if (all == 3.0f) cube(e->kernels, x, n, out);
+    else if (all == 0.5f)
+        for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] == -INFINITY ? INFINITY : sqrtf(x[i] + 0.0f); /* -0 gives +0 */
+    else if (all == -1.0f)
+        for (ptrdiff_t i = 0; i < n; i++) out[i] = 1.0f / x[i];
+    else if (e->out_format == MP_F32) e->kernels->rows->functions[MP_POWER](x, y, n, out);
+    else narrow_powers(e->kernels, x, y, n, out);
+}
+
 static void compare(mp_elementwise_function function, const float *x, const float *y, ptrdiff_t n, char *out) {
     switch (function) {
     case MP_LESS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] < y[i]; break;
@@ -106,8 +163,14 @@ static void compare(mp_elementwise_function function, const float *x, const floa
 
 /* Compute n elements, at most MP_CHUNK; `at` are the operands' addresses. */
 static void run_piece(const mp_elementwise *e, const char *const *at, int operands, ptrdiff_t n, char *out) {
-    mp_chunk_floats buffer[2];
+    mp_chunk_floats buffer[3];
     const int masked = e->function == MP_WHERE;
+    const int same = e->operand[0].format == e->out_format && e->activation == MP_LINEAR;
+    const uint16_t *table = same ? mp_table_of_function(e->function, e->out_format) : NULL;
+    if (table) {
+        mp_map(table, at[0], e->operand[0].stride[e->axes - 1], n, (uint16_t *)out);
+        return;
+    }
     const float *x = widened(e, e->operand + masked, at[masked], n, buffer[0].at), *y = NULL;
     if (operands > 1) y = widened(e, e->operand + masked + 1, at[masked + 1], n, buffer[1].at);
     if (e->activation != MP_LINEAR) {
@@ -119,8 +182,9 @@ static void run_piece(const mp_elementwise *e, const char *const *at, int operan
         compare(e->function, x, y, n, out);
         return;
     }
-    float *const to = e->out_format == MP_F32 ? (float *)out : buffer[0].at;
+    float *const to = e->out_format == MP_F32 ? (float *)out : buffer[2].at;
     if (masked) choose(at[0], e->operand[0].stride[e->axes - 1], x, y, n, to);
+    else if (e->function == MP_POWER) raise_to_powers(e, x, y, n, to);
     else if ((int)e->function < MP_KERNEL_FUNCTIONS) e->kernels->rows->functions[e->function](x, y, n, to);
     else apply(e->function, x, n, to);
     if (e->out_format != MP_F32) e->kernels->casts->narrow[e->out_format](to, out, n, 0);

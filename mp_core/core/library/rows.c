@@ -2,6 +2,7 @@
 
 #include "library/plan.h"
 #include "library/runtime.h"
+#include "library/tables.h"
 
 /* The mask of a row, or NULL. */
 static const uint8_t *kept(const mp_mask *m, ptrdiff_t row) {
@@ -28,6 +29,11 @@ static void run_activation(const mp_row_call *r, mp_row_block *b) {
     if (b->ldx != b->n || b->ldo != b->n) b->rows = 1;
     const ptrdiff_t n = b->rows * b->n;
     const float *x = b->x;
+    const uint16_t *table = mp_table_of_activation(r->activation, r->format);
+    if (table) {
+        mp_map(table, b->x, 2, n, b->out);
+        return;
+    }
     if (r->format != MP_F32) {
         r->kernels->casts->widen[r->format](b->x, b->work, n, 0);
         x = b->work;

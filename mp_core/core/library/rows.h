@@ -1,5 +1,5 @@
 /* Operations on rows: softmax, norms, activations. Elements are converted to float32; results are computed in float32
- * and rounded once. */
+ * and rounded once. Most activations of 16-bit types are read from tables (library/tables.h). */
 #ifndef MP_ROWS_H
 #define MP_ROWS_H
 

@@ -23,7 +23,7 @@ MP_OUTLINED vf32 softplus_gradient_f32(vf32 d, vf32 y) { return mul_f32(d, minus
 MP_OUTLINED vf32 gelu_gradient_f32(vf32 d, vf32 x) {
     const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
     vu32 n;
-    const vf32 e = exponential_of_gelu(u, &n), tail = div_f32(numerator_of_tail(u), denominator_of_tail(u));
+    const vf32 e = exp_near_0(remainder_of_gelu(u, &n)), tail = div_f32(numerator_of_tail(u), denominator_of_tail(u));
     const vf32 g = times_power_of_2(mul_f32(e, fma_f32(minus(u), set_f32(0x1.988454p-2f), tail)), n);
     return mul_f32(d, select_f32(lt_f32(x, set_f32(0.0f)), g, sub_f32(set_f32(1.0f), g)));
 }

@@ -19,15 +19,24 @@ MP_OUTLINED vf32 expm1_near_0(vf32 r) {
     p = fma_f32(p, r, set_f32(0.5f));
     return fma_f32(mul_f32(r, r), p, r);
 }
-MP_INLINE vf32 exp_near_0(vf32 r) { return add_f32(set_f32(1.0f), expm1_near_0(r)); }
+
+/* Q of e^r = 1 + r Q(r), deg Q = 5, relative error of e^r 1.0e-8. With t = r Q(r), a product y e^r is fma(y, t, y),
+ * which rounds once less than y (1 + t). */
+MP_OUTLINED vf32 slope_of_exp(vf32 r) {
+    vf32 q = set_f32(0x1.6d117cp-10f);
+    q = fma_f32(q, r, set_f32(0x1.120be2p-7f));
+    q = fma_f32(q, r, set_f32(0x1.555518p-5f));
+    q = fma_f32(q, r, set_f32(0x1.5554dcp-3f));
+    q = fma_f32(q, r, set_f32(0.5f));
+    return fma_f32(q, r, set_f32(1.0f));
+}
+MP_INLINE vf32 exp_near_0(vf32 r) { return fma_f32(slope_of_exp(r), r, set_f32(1.0f)); }
 
 /* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below
  * 2^-126). For n = -163 the power is 0, and so is the result: arguments whose result is 0 are clamped to one with this
  * n, since a product that underflows takes 20 cycles or more (Zen 4, November 2026). */
-MP_INLINE vf32 times_power_of_2(vf32 y, vu32 n) {
-    const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23));
-    return mul_f32(mul_f32(y, power), set_f32(0x1p-36f));
-}
+MP_INLINE vf32 scaled_power(vu32 n) { return as_f32(shl_u32(add_u32(n, set_u32(127 + 36)), 23)); }
+MP_INLINE vf32 times_power_of_2(vf32 y, vu32 n) { return mul_f32(mul_f32(y, scaled_power(n)), set_f32(0x1p-36f)); }
 
 /* e^x for x <= 0; 0 for x <= -104. */
 MP_OUTLINED vf32 exp_f32(vf32 x) {
@@ -62,32 +71,36 @@ MP_INLINE vf32 denominator_of_tail(vf32 u) {
     b = fma_f32(b, u, set_f32(0x1.acaa62p+0f));
     return fma_f32(b, u, set_f32(1.0f));
 }
-/* Return e^(-u^2 / 2) / 2^n. */
-MP_INLINE vf32 exponential_of_gelu(vf32 u, vu32 *n) {
+/* Return r, where e^(-u^2 / 2) = 2^n e^r. */
+MP_INLINE vf32 remainder_of_gelu(vf32 u, vu32 *n) {
     const vf32 half = mul_f32(u, set_f32(-0.5f)), exponent = mul_f32(half, u), rest = fma_f32(half, u, minus(exponent));
     *n = exponent_of(exponent);
-    return exp_near_0(add_f32(remainder_of(exponent, *n), rest));
+    return add_f32(remainder_of(exponent, *n), rest);
 }
 MP_OUTLINED vf32 gelu_f32(vf32 x) {
     const vf32 u = min_f32(set_f32(15.04f), magnitude_of(x));
     vu32 n;
-    const vf32 e = exponential_of_gelu(u, &n), tail = mul_f32(mul_f32(u, e), numerator_of_tail(u));
-    return sub_f32(relu_f32(x), times_power_of_2(div_f32(tail, denominator_of_tail(u)), n));
+    const vf32 r = remainder_of_gelu(u, &n), t = mul_f32(slope_of_exp(r), r);
+    const vf32 tail = div_f32(mul_f32(fma_f32(u, t, u), numerator_of_tail(u)), denominator_of_tail(u));
+    const vf32 above = max_f32(set_f32(-0.0f), x); /* so that a tail that rounds to 0 gives -0; NaN stays */
+    return fma_f32(mul_f32(tail, scaled_power(n)), set_f32(-0x1p-36f), above);
 }
 
-/* 1 / (1 + e^-x), for negative x as e^x / (1 + e^x): e^-|x| never overflows. */
+/* For negative x, 1 / (1 + e^-x) = q = e^x / (1 + e^x), and for others 1 - q, where q is that of -x: e^-|x| never
+ * overflows, and the rounding errors of q, which is at most 1/2, count half as much in 1 - q. */
 MP_OUTLINED vf32 sigmoid_f32(vf32 x) {
-    const vf32 e = exp_f32(minus(magnitude_of(x)));
-    return div_f32(select_f32(lt_f32(x, set_f32(0.0f)), e, set_f32(1.0f)), add_f32(set_f32(1.0f), e));
+    const vf32 one = set_f32(1.0f), e = exp_f32(minus(magnitude_of(x))), below = div_f32(e, add_f32(one, e));
+    return select_f32(lt_f32(x, set_f32(0.0f)), below, sub_f32(one, below));
 }
 
 /* x sigmoid(w), where w has the sign of x and e^-|w| = 2^n e^r. For negative x, `below` is used instead of x: max(x,
  * bound) with a bound of the caller, below which x e^-|w| rounds to -0 anyway. The multiplication by 2^n is the last
  * one, as in gelu. */
 MP_OUTLINED vf32 gated_f32(vf32 x, vf32 below, vf32 r, vu32 n) {
-    const vf32 y = exp_near_0(r);
-    const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), times_power_of_2(mul_f32(below, y), n), x);
-    return div_f32(above, add_f32(set_f32(1.0f), times_power_of_2(y, n)));
+    const vf32 t = mul_f32(slope_of_exp(r), r), power = scaled_power(n), small = set_f32(0x1p-36f);
+    const vf32 product = mul_f32(mul_f32(fma_f32(below, t, below), power), small);
+    const vf32 above = select_f32(lt_f32(x, set_f32(0.0f)), product, x);
+    return div_f32(above, fma_f32(mul_f32(add_f32(t, set_f32(1.0f)), power), small, set_f32(1.0f)));
 }
 
 /* x sigmoid(x). */
@@ -137,18 +150,17 @@ MP_OUTLINED vf32 elu_f32(vf32 x) {
     return select_f32(lt_f32(x, set_f32(0.0f)), m, x);
 }
 
-/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|. log(1 + u) = 2 atanh(s) = u 2 / (2 + u) P(s^2), s = u / (2 + u) <=
- * 1/3, deg P = 5, relative error 2.8e-10. */
+/* log(1 + e^x) = max(x, 0) + log(1 + u), u = e^-|x|. log(1 + u) = 2 atanh(s / 2) = s + s z P(z), s = 2 u / (2 + u) <=
+ * 2/3, z = s^2, deg P = 4, relative error 2.8e-10. */
 MP_OUTLINED vf32 softplus_f32(vf32 x) {
-    const vf32 u = exp_f32(minus(magnitude_of(x))), half = div_f32(set_f32(1.0f), add_f32(set_f32(2.0f), u));
-    const vf32 s = mul_f32(u, half), z = mul_f32(s, s);
-    vf32 p = set_f32(0x1.edd192p-4f);
-    p = fma_f32(p, z, set_f32(0x1.b7c462p-4f));
-    p = fma_f32(p, z, set_f32(0x1.24ffd6p-3f));
-    p = fma_f32(p, z, set_f32(0x1.9996f4p-3f));
-    p = fma_f32(p, z, set_f32(0x1.555558p-2f));
-    p = fma_f32(p, z, set_f32(1.0f));
-    return add_f32(relu_f32(x), mul_f32(u, mul_f32(add_f32(half, half), p)));
+    const vf32 u = exp_f32(minus(magnitude_of(x)));
+    const vf32 s = div_f32(add_f32(u, u), add_f32(set_f32(2.0f), u)), z = mul_f32(s, s);
+    vf32 p = set_f32(0x1.edd192p-14f);
+    p = fma_f32(p, z, set_f32(0x1.b7c462p-12f));
+    p = fma_f32(p, z, set_f32(0x1.24ffd6p-9f));
+    p = fma_f32(p, z, set_f32(0x1.9996f4p-7f));
+    p = fma_f32(p, z, set_f32(0x1.555558p-4f));
+    return add_f32(relu_f32(x), fma_f32(s, mul_f32(p, z), s));
 }
 
 /* The bounds between which e^x is neither 0 nor infinite; NaN stays. */
