@@ -1,5 +1,5 @@
-/* Functions of exponentials and logarithms, in float64 (doubles.h). functions.def bounds |x| where that leaves the float
- * results as they are. Comparisons with NaN are false, so that NaN stays. */
+/* Functions of exponentials and logarithms, in float64 (doubles.h). functions.def bounds |x| where that leaves the
+ * float results as they are. Comparisons with NaN are false, so that NaN stays. */
 
 /* x = n + rest, |rest| <= 1/2, |x| < 2^11; *power = 2^n. Adding 1.5 2^52 rounds to an integer, which is then in the
  * lowest bits. */
@@ -81,8 +81,8 @@ MP_INLINE double atanh_slope(double z) {
     return p * z + 2.0;
 }
 
-/* n a + log(m) b, where x = 2^n m, sqrt(1/2) <= m < sqrt(2): with a = b log 2 a multiple of log x. log m = 2 atanh(s), s
- * = (m - 1) / (m + 1). n is read as the last bits of a double of 2^52 or more. */
+/* n a + log(m) b, where x = 2^n m, sqrt(1/2) <= m < sqrt(2): with a = b log 2 a multiple of log x. log m = 2 atanh(s),
+ * s = (m - 1) / (m + 1). n is read as the last bits of a double of 2^52 or more. */
 MP_INLINE double scaled_logarithm(double x, double a, double b) {
     const uint64_t u = bits_of(x) - 0x3FE6A09E667F3BCDu /* sqrt(1/2) */, n = (u + ((uint64_t)1024 << 52)) >> 52;
     const double m = double_of(bits_of(x) - ((n - 1024) << 52)), s = (m - 1.0) / (m + 1.0);

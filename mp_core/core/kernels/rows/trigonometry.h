@@ -97,7 +97,8 @@ MP_INLINE double tan_of_reduced(double r, uint64_t quadrants) {
 MP_INLINE double arctan_in_double(double x) {
     const double u = fabs(x), limit = 0x1.a827999fcef32p-2 /* tan(pi / 8) */, quarter = 0x1.921fb54442d18p-1;
     const double less = u - 1.0, more = u + 1.0, large = 1.0 / limit;
-    const double over = u > large ? -1.0 : less, under = u > large ? u : more, angle = u > large ? 2.0 * quarter : quarter;
+    const double over = u > large ? -1.0 : less, under = u > large ? u : more;
+    const double angle = u > large ? 2.0 * quarter : quarter;
     const double z = (u > limit ? over : u) / (u > limit ? under : 1.0), w = z * z;
     double p = -0x1.36ac707eb708ep-5;
     p = p * w + 0x1.1e5c09c975bb9p-4;
