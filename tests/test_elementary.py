@@ -28,6 +28,9 @@ FORMULAS = {
 }  # fmt: skip
 """Name -> the formula in float64."""
 
+BOUNDS = {"expm1": 1.5, "exp2": 1.1, "log2": 1.1, "log10": 1.1}
+"""Of docs/numerics.md, in ULP of float32; 1 for all others."""
+
 FUNCTIONS = {name: mp.activations.mish if name == "mish" else getattr(ops, name) for name in FORMULAS}
 
 
@@ -56,17 +59,17 @@ def assert_error_in_ulp(name, x):
     rest = ~finite & ~np.isinf(x)
     np.testing.assert_array_equal(found[rest], nearest[rest])
     spacing = 2.0 ** (np.maximum(np.frexp(wide[finite])[1], -125) - 24)
-    assert (np.abs(found[finite] - wide[finite]) / spacing).max(initial=0) <= 1.0
+    assert (np.abs(found[finite] - wide[finite]) / spacing).max(initial=0) <= BOUNDS.get(name, 1.0)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_float32_errs_by_less_than_one_ulp(name):
+def test_errors_in_float32(name):
     assert_error_in_ulp(name, float32_numbers(65_521))
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_257th_float32_errs_by_less_than_one_ulp(name):
+def test_errors_on_every_257th_float32(name):
     for part in np.array_split(float32_numbers(257), 16):
         assert_error_in_ulp(name, part)
 

@@ -29,7 +29,7 @@ enum {
 #define MP_BINARY(NAME, WORD, FUNCTION) + 1
 #define MP_UNARY(NAME, WORD, FUNCTION) + 1
 #define MP_IN_DOUBLE(NAME, WORD, FUNCTION, BOUND) + 1
-#define MP_PERIODIC(NAME, WORD, FUNCTION) + 1
+#define MP_QUICK(NAME, WORD, QUICK, FUNCTION, BOUND) + 1
 #include "functions.def"
 };
 

@@ -40,6 +40,13 @@ MP_INLINE void load_block(const float *x, ptrdiff_t n, float bound, float *block
     }
 }
 
+MP_INLINE void store_block(const float *block, ptrdiff_t n, float *out) {
+    for (ptrdiff_t i = 0; i < MP_DOUBLES && i < n; i += MP_LANES) {
+        if (i + MP_LANES <= n) store_f32(out + i, load_f32(block + i));
+        else storen_f32(out + i, load_f32(block + i), n - i);
+    }
+}
+
 /* Round a block, and store n elements, at most MP_DOUBLES. */
 static __attribute__((noinline)) void round_block(const double *y, ptrdiff_t n, float *out) {
     float block[MP_DOUBLES];
@@ -55,11 +62,14 @@ static __attribute__((noinline)) void round_block(const double *y, ptrdiff_t n, 
         memcpy(&u, block + j, sizeof u);
         if (may_be_tie(u)) block[j] = rounded_beside_tie(y[j]);
     }
-    for (ptrdiff_t i = 0; i < MP_DOUBLES && i < n; i += MP_LANES) {
-        if (i + MP_LANES <= n) store_f32(out + i, load_f32(block + i));
-        else storen_f32(out + i, load_f32(block + i), n - i);
-    }
+    store_block(block, n, out);
 }
+
+/* Define FUNCTION##_block, which computes a block: y[j] = FUNCTION(x[j]). */
+#define MP_BLOCK(FUNCTION)                                                              \
+    static __attribute__((noinline)) void FUNCTION##_block(const float *x, double *y) { \
+        for (int j = 0; j < MP_DOUBLES; j++) y[j] = FUNCTION(x[j]);                     \
+    }
 
 /* The functions of kernels/functions.def that are computed in float64, for rows. */
 #define MP_IN_DOUBLE(NAME, WORD, FUNCTION, BOUND)                                         \
@@ -69,7 +79,7 @@ static __attribute__((noinline)) void round_block(const double *y, ptrdiff_t n, 
             float block[MP_DOUBLES];                                                      \
             double result[MP_DOUBLES];                                                    \
             load_block(x + i, n - i, BOUND, block);                                       \
-            for (int j = 0; j < MP_DOUBLES; j++) result[j] = FUNCTION(block[j]);          \
+            FUNCTION##_block(block, result);                                              \
             round_block(result, n - i, out + i);                                          \
         }                                                                                 \
     }

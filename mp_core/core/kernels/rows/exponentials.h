@@ -38,12 +38,14 @@ MP_INLINE double expm1_of(double x) {
 }
 
 MP_INLINE double expm1_in_double(double x) { return copysign(expm1_of(x), x); }
+MP_BLOCK(expm1_in_double)
 
 MP_INLINE double exp2_in_double(double x) {
     double power;
     const double r = (x - split_integer(x, &power)) * 0x1.62e42fefa39efp-1;
     return power * (r * expm1_slope(r)) + power;
 }
+MP_BLOCK(exp2_in_double)
 
 /* sinh x and cosh x of x = n ln 2 + r are sinh r C + cosh r S and cosh r C + sinh r S, where C and S are the hyperbolic
  * cosine and sine of n ln 2: no cancellation, since S is 0 or has the sign of x. Relative errors 2^-37.5. */
@@ -65,10 +67,12 @@ MP_INLINE double sinh_in_double(double x) {
     const hyperbolic_parts p = split_hyperbolic(x);
     return copysign(p.sine_of_rest * p.cosine + p.cosine_of_rest * p.sine, x);
 }
+MP_BLOCK(sinh_in_double)
 MP_INLINE double cosh_in_double(double x) {
     const hyperbolic_parts p = split_hyperbolic(x);
     return p.cosine_of_rest * p.cosine + p.sine_of_rest * p.sine;
 }
+MP_BLOCK(cosh_in_double)
 
 /* 2 atanh(s) / s of z = s^2 <= 1/9; relative error 2^-38.4. */
 MP_INLINE double atanh_slope(double z) {
@@ -91,9 +95,11 @@ MP_INLINE double scaled_logarithm(double x, double a, double b) {
     return x < (double)INFINITY ? inside : x; /* NaN stays too */
 }
 MP_INLINE double log2_in_double(double x) { return scaled_logarithm(x, 1.0, 0x1.71547652b82fep+0); }
+MP_BLOCK(log2_in_double)
 MP_INLINE double log10_in_double(double x) {
     return scaled_logarithm(x, 0x1.34413509f79ffp-2, 0x1.bcb7b1526e50ep-2);
 }
+MP_BLOCK(log10_in_double)
 
 /* erf u = 1 - e^(-u g(u)) for 0 <= u <= 4: the error of g adds a relative error of 2^-38 to erf. From 4 on, where
  * functions.def bounds u, the result rounds to 1. */
@@ -115,6 +121,7 @@ MP_INLINE double erf_in_double(double x) {
     g = g * u + 0x1.20dd7504255eap+0;
     return copysign(expm1_of(-u * g), x);
 }
+MP_BLOCK(erf_in_double)
 
 /* erfc u = e^(-u^2) t P(t), t = 1 / (1 + 0.4 u), 0 <= u <= 10.3, relative error 2^-38; beyond, the result rounds to 0.
  * u^2 is exact. erfc(-u) = 2 - erfc u. */
@@ -137,8 +144,10 @@ MP_INLINE double erfc_in_double(double x) {
     const double tail = exp_in_double(-(u * u)) * (t * p), other = 2.0 - tail;
     return x < 0.0 ? other : tail;
 }
+MP_BLOCK(erfc_in_double)
 
 MP_INLINE double reciprocal_root_in_double(double x) { return 1.0 / sqrt(x); }
+MP_BLOCK(reciprocal_root_in_double)
 
 /* x, or alpha (e^x - 1) where x < 0, times `scale`: Keras' constants. */
 MP_INLINE double selu_in_double(double x) {
@@ -146,18 +155,22 @@ MP_INLINE double selu_in_double(double x) {
     const double below = scale * alpha * expm1_of(x < -200.0 ? -200.0 : x), above = scale * x;
     return x < 0.0 ? below : above;
 }
+MP_BLOCK(selu_in_double)
 
 /* x / (1 + |x|). */
 MP_INLINE double softsign_in_double(double x) { return x / (1.0 + fabs(x)); }
+MP_BLOCK(softsign_in_double)
 
 /* -log(1 + e^-x) = min(x, 0) - log(1 + w), w = e^-|x|; log(1 + w) = 2 atanh(s), s = w / (2 + w) <= 1/3. */
 MP_INLINE double log_sigmoid_in_double(double x) {
     const double u = fabs(x), w = exp_in_double(u > 200.0 ? -200.0 : -u), s = w / (2.0 + w);
     return (x < 0.0 ? x : 0.0) - s * atanh_slope(s * s);
 }
+MP_BLOCK(log_sigmoid_in_double)
 
 /* x tanh(log(1 + w)) = x n / (n + 2), w = e^x, n = w (w + 2); x from 40 on. */
 MP_INLINE double mish_in_double(double x) {
     const double low = x < -200.0 ? -200.0 : x, w = exp_in_double(low), n = w * (w + 2.0), y = low * (n / (n + 2.0));
     return x > 40.0 ? x : y;
 }
+MP_BLOCK(mish_in_double)

@@ -4,6 +4,7 @@
 #include "rows/doubles.h"
 #include "rows/exponentials.h"
 #include "rows/trigonometry.h"
+#include "rows/quick.h"
 
 /* The functions of kernels/functions.def, for rows. */
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION)                                                                     \

@@ -77,20 +77,15 @@ MP_INLINE double tan_of_reduced(double r, uint64_t quadrants) {
     return double_of(bits_of(y) ^ (quadrants & 1) << 63);
 }
 
-/* The functions of kernels/functions.def that are periodic, for rows. */
-#define MP_PERIODIC(NAME, WORD, FUNCTION)                                                                   \
-    static void NAME##_of_rows(const float *x, const float *y, ptrdiff_t n, float *out) {                   \
-        (void)y;                                                                                            \
-        for (ptrdiff_t i = 0; i < n; i += MP_DOUBLES) {                                                     \
-            float block[MP_DOUBLES];                                                                        \
-            double result[MP_DOUBLES];                                                                      \
-            reduced_block r;                                                                                \
-            load_block(x + i, n - i, INFINITY, block);                                                                \
-            reduce_block(block, &r);                                                                        \
-            for (int j = 0; j < MP_DOUBLES; j++) result[j] = FUNCTION(r.rest[j], r.quadrants[j]);           \
-            round_block(result, n - i, out + i);                                                            \
-        }                                                                                                   \
+#define MP_PERIODIC_BLOCK(FUNCTION)                                                      \
+    static __attribute__((noinline)) void FUNCTION##_block(const float *x, double *y) {  \
+        reduced_block r;                                                                 \
+        reduce_block(x, &r);                                                             \
+        for (int j = 0; j < MP_DOUBLES; j++) y[j] = FUNCTION(r.rest[j], r.quadrants[j]); \
     }
+MP_PERIODIC_BLOCK(sin_of_reduced)
+MP_PERIODIC_BLOCK(cos_of_reduced)
+MP_PERIODIC_BLOCK(tan_of_reduced)
 
 /* atan x = atan a + atan z, z = (|x| - a) / (1 + a |x|), with a = 0, 1 or infinity so that |z| <= tan(pi / 8). atan z =
  * z (1 + w P(w)), w = z^2; relative error 2^-40. */
@@ -109,3 +104,4 @@ MP_INLINE double arctan_in_double(double x) {
     p = p * w + -0x1.5555554eded74p-2;
     return copysign((u > limit ? angle : 0.0) + z * (p * w + 1.0), x);
 }
+MP_BLOCK(arctan_in_double)
