@@ -166,3 +166,28 @@ MP_OUTLINED vf32 sine_quick(vf32 x, uint32_t more, vu32 *doubt) {
 }
 MP_INLINE vf32 sin_quick(vf32 x, vu32 *doubt) { return sine_quick(x, 0, doubt); }
 MP_INLINE vf32 cos_quick(vf32 x, vu32 *doubt) { return sine_quick(x, 1, doubt); }
+
+/* atan as in arctan_in_double, with a = 1 for 1/2 <= |x| <= 2: |z| <= 1/2. z is num / den, of an exact num and a den in
+ * two parts; z is corrected by its residual. */
+MP_INLINE vf32 arctan_quick(vf32 x, vu32 *doubt) {
+    const vf32 u = magnitude_of(x), one = set_f32(1.0f), zero = set_f32(0.0f), angle = set_f32(0x1.921fb6p-1f);
+    const vmask large = lt_f32(set_f32(2.0f), u), small = lt_f32(u, set_f32(0.5f));
+    const vf32 more = add_f32(u, one), back = sub_f32(more, u);
+    const vf32 lost = add_f32(sub_f32(one, back), sub_f32(u, sub_f32(more, back))); /* Knuth's two-sum */
+    const vf32 num = select_f32(large, set_f32(-1.0f), select_f32(small, u, sub_f32(u, one)));
+    const vf32 den = select_f32(large, u, select_f32(small, one, more));
+    const vf32 den_low = select_f32(large, zero, select_f32(small, zero, lost));
+    const vf32 base = select_f32(large, add_f32(angle, angle), select_f32(small, zero, angle));
+    const vf32 r = div_f32(one, den), z = mul_f32(num, r), w = mul_f32(z, z);
+    const vf32 z_low = mul_f32(r, fma_f32(minus(z), den_low, fma_f32(minus(z), den, num)));
+    vf32 p = set_f32(0x1.3d2422p-5f);
+    p = fma_f32(p, w, set_f32(-0x1.470014p-4f));
+    p = fma_f32(p, w, set_f32(0x1.c022ccp-4f));
+    p = fma_f32(p, w, set_f32(-0x1.244ab2p-3f));
+    p = fma_f32(p, w, set_f32(0x1.9996ecp-3f));
+    p = fma_f32(p, w, set_f32(-0x1.555552p-2f));
+    const vf32 sum = add_f32(base, z), sum_low = add_f32(sub_f32(base, sum), z);
+    const vf32 low = fma_f32(base, set_f32(-0x1.de12cap-26f), fma_f32(mul_f32(z, w), p, z_low));
+    (void)doubt;
+    return with_sign_of(x, add_f32(sum, add_f32(sum_low, low)));
+}
