@@ -25,8 +25,8 @@ def expm1(x: ArrayLike) -> Array:
 
     Examples
     --------
-    >>> expm1([-200, 0, 1])
-    array([-1.       ,  0.       ,  1.7182819], dtype=float32)
+    >>> expm1([-200, 0, 2])
+    array([-1.      ,  0.      ,  6.389056], dtype=float32)
     """
     return function_of("expm1", x)
 
