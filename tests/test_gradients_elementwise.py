@@ -19,7 +19,11 @@ from mp_core.ops.gradients.elementwise import FROM_RESULT, activation_gradient
 
 NAMES = [name for name in ACTIVATIONS if name]
 TWO = (ops.add, ops.subtract, ops.multiply, ops.divide, ops.maximum, ops.minimum)
-ONE = ("negative", "absolute", "square", "sqrt", "log", "log1p")
+POSITIVE = ("sqrt", "log", "log1p", "log2", "log10", "rsqrt")
+ONE = (
+    "negative", "absolute", "square", "expm1", "exp2", "sinh", "cosh", "erf", "erfc", "sin", "cos", "tan", "arctan",
+    "selu", "softsign", "log_sigmoid", "mish", *POSITIVE,
+)  # fmt: skip
 F32 = np.dtype(np.float32)
 
 
@@ -61,7 +65,7 @@ def test_two_operands_follow_differences(operation, shapes, rng):
 
 @pytest.mark.parametrize("name", ONE)
 def test_one_operand_follows_differences(name, rng):
-    x = rng.uniform(0.2, 3, (3, 4)) if name in ("sqrt", "log", "log1p") else numbers(rng, 3, 4)
+    x = rng.uniform(0.2, 3, (3, 4)) if name in POSITIVE else numbers(rng, 3, 4)
     d = rng.standard_normal((3, 4))
     assert_follows_differences(ops.functions.function_of, d, name, x)
     assert_follows_differences(elementwise.computed, d, name, x, dtype=np.dtype(np.float64))

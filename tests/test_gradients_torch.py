@@ -23,6 +23,17 @@ CASES = {
     "softplus": (ops.softplus, F.softplus),
     "exp": (ops.exp, torch.exp),
     "log1p": (lambda x: ops.log1p(ops.square(x)), lambda x: torch.log1p(x * x)),
+    **{
+        name: (getattr(ops, name), getattr(torch, name))
+        for name in ("expm1", "exp2", "sinh", "cosh", "erf", "erfc", "sin", "cos", "tan", "arctan")
+    },
+    "log2": (lambda x: ops.log2(ops.square(x)), lambda x: torch.log2(x * x)),
+    "log10": (lambda x: ops.log10(ops.square(x)), lambda x: torch.log10(x * x)),
+    "rsqrt": (lambda x: ops.rsqrt(ops.square(x)), lambda x: torch.rsqrt(x * x)),
+    "selu": (ops.selu, F.selu),
+    "softsign": (ops.softsign, F.softsign),
+    "log_sigmoid": (ops.log_sigmoid, F.logsigmoid),
+    "mish": (mp.activations.mish, F.mish),
     "power": (lambda x: ops.power(ops.absolute(x), 1.7), lambda x: x.abs() ** 1.7),
     "maximum": (lambda x: ops.maximum(x, ops.negative(x)), lambda x: torch.maximum(x, -x)),
     "clip": (lambda x: ops.clip(x, -0.5, 0.5), lambda x: x.clamp(-0.5, 0.5)),

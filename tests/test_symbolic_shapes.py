@@ -44,7 +44,8 @@ TWO = [
 ELEMENTS = [
     "exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "absolute", "abs", "negative", "relu",
     "relu6", "sigmoid", "silu", "tanh", "softplus", "ravel", "logical_not", "stop_gradient", "zeros_like",
-    "ones_like", "convert_to_tensor",
+    "ones_like", "convert_to_tensor", "expm1", "exp2", "log2", "log10", "sinh", "cosh", "erf", "erfc", "sin", "cos",
+    "tan", "arctan", "selu", "softsign", "log_sigmoid",
 ]  # fmt: skip
 REDUCTIONS = [
     "sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "logsumexp",
@@ -113,7 +114,20 @@ CASES = {
 OWN_TYPES = {
     **dict.fromkeys(("sum",), "integers are summed in 64 bits"),
     **dict.fromkeys(
-        ("relu", "relu6", "sigmoid", "silu", "softmax", "log_softmax", "softplus", "gelu"), "of integers in float32"
+        (
+            "relu",
+            "relu6",
+            "sigmoid",
+            "silu",
+            "softmax",
+            "log_softmax",
+            "softplus",
+            "gelu",
+            "selu",
+            "softsign",
+            "log_sigmoid",
+        ),
+        "of integers in float32",
     ),
     "rsqrt": "of integers in float32; Keras' backends refuse them",
     **dict.fromkeys(("dot_product_attention", "causal"), "integers beside 16 bits are float32"),

@@ -4,7 +4,7 @@ Elements are widened to float32, computed in float32 and rounded once. `x` and `
 """
 
 cimport numpy as cnp
-from libc.math cimport M_SQRT1_2, erfc
+from libc.math cimport M_SQRT1_2, erf, erfc
 from libc.stdint cimport uint8_t
 from libc.string cimport memset
 
@@ -153,6 +153,21 @@ def gelu_float64(cnp.ndarray x not None, cnp.ndarray out not None):
             if i % AT_ONCE == AT_ONCE - 1 and mp_stopped():
                 break
             result[i] = source[i] * (0.5 * erfc(-source[i] * M_SQRT1_2))
+    heard(&listener)
+
+
+def erf_float64(cnp.ndarray x not None, cnp.ndarray out not None, bint is_complement):
+    """Compute out = erf(x), or 1 - erf(x), in float64 with the C library; C-contiguous, of equal size."""
+    cdef const double *source = <const double *>cnp.PyArray_DATA(x)
+    cdef double *result = <double *>cnp.PyArray_DATA(out)
+    cdef Py_ssize_t i, n = cnp.PyArray_SIZE(x)
+    cdef mp_listener listener
+    listen(&listener)
+    with nogil:
+        for i in range(n):
+            if i % AT_ONCE == AT_ONCE - 1 and mp_stopped():
+                break
+            result[i] = erfc(source[i]) if is_complement else erf(source[i])
     heard(&listener)
 
 

@@ -12,6 +12,7 @@ from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core.names import Activation
 from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
+from mp_core.ops.functions import function_of
 from mp_core.utilities.registry import custom_object_scope, named_function
 
 __all__ = [
@@ -100,12 +101,6 @@ def elu(x: Array, alpha: float = 1.0) -> Array:
     return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x)), x)
 
 
-def selu(x: Array) -> Array:
-    """Return the ELU with the two constants of self-normalizing networks."""
-    scale, alpha = 1.0507009873554805, 1.6732632423543772
-    return rounded(lambda x: scale * np.where(x >= 0, x, alpha * activate("elu", x)), x)
-
-
 def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
     """Return `x` where ``x >= 0``, else ``negative_slope * x``."""
     return rounded(lambda x: np.where(x >= 0, x, negative_slope * x), x)
@@ -114,16 +109,6 @@ def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
 def softplus(x: Array) -> Array:
     """Return ``log(exp(x) + 1)``."""
     return activate("softplus", x)
-
-
-def softsign(x: Array) -> Array:
-    """Return ``x / (1 + abs(x))``."""
-
-    def quotient(x: Array) -> Any:
-        x = np.minimum(_finite_below(x), np.finfo(x.dtype).max)
-        return x / (1 + np.abs(x))
-
-    return rounded(quotient, x)
 
 
 def exponential(x: Array) -> Array:
@@ -144,11 +129,6 @@ def hard_silu(x: Array) -> Array:
         return x * np.minimum(x / 6 + 0.5, 1)
 
     return rounded(product, x)
-
-
-def _finite_below(x: Array) -> Any:
-    """Return `x` with -inf replaced by the smallest finite number."""
-    return np.maximum(x, np.finfo(x.dtype).min)
 
 
 def _hard_sigmoid(x: Array) -> Any:
@@ -181,11 +161,6 @@ def hard_tanh(x: Array) -> Array:
     return rounded(lambda x: np.minimum(np.maximum(x, -1), 1), x)
 
 
-def log_sigmoid(x: Array) -> Array:
-    """Return the logarithm of the sigmoid."""
-    return rounded(lambda x: -activate("softplus", -x), x)
-
-
 def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
     """Return the logarithm of the softmax over an axis, or jointly over several."""
     return ops.log_softmax(x, axis=axis)
@@ -193,7 +168,7 @@ def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
 
 def mish(x: Array) -> Array:
     """Return ``x * tanh(log(exp(x) + 1))``."""
-    return rounded(lambda x: _finite_below(x) * ops.tanh(activate("softplus", x)), x)
+    return function_of("mish", x)
 
 
 def soft_shrink(x: Array, threshold: float = 0.5) -> Array:
@@ -273,6 +248,7 @@ FUSED |= {NamedActivation(name): name for name in _names if name not in FUSED.va
 
 # Functions of :mod:`mp_core.ops` that Keras has here, and Keras' aliases.
 gelu, relu6, sigmoid, silu, tanh = ops.gelu, ops.relu6, ops.sigmoid, ops.silu, ops.tanh
+log_sigmoid, selu, softsign = ops.log_sigmoid, ops.selu, ops.softsign
 swish, hard_swish = silu, hard_silu
 
 _FUNCTIONS: dict[str, Function] = {

@@ -25,7 +25,7 @@ from mp_core.ops.sums import mean
 from mp_core.ops.sums import sum as sum_of
 from mp_core.utilities.arguments import axes_of, axis_of, integer
 
-__all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "reciprocal", "round", "rsqrt", "sign", "std",
+__all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "reciprocal", "round", "sign", "std",
            "tril", "triu", "var"]  # fmt: skip
 
 Axes = int | Sequence[int] | None
@@ -84,19 +84,6 @@ def logsumexp(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Array:
     largest = where(equal(absolute(largest), np.inf), 0.0, largest)  # Inf - Inf would be NaN
     total = log(sum_of(exp(subtract(wide, largest)), axis, keepdims=True)) + largest
     return cast(total if keepdims else squeeze(total, axis), kind)
-
-
-@operation(specs.floating, home="math")
-def rsqrt(x: ArrayLike) -> Array:
-    """Return ``1 / sqrt(x)``.
-
-    Examples
-    --------
-    >>> rsqrt(np.float32([4]))
-    array([0.5], dtype=float32)
-    """
-    wide, kind = _wide(x)
-    return cast(divide(1.0, sqrt(wide)), kind)
 
 
 @operation(specs.floating)

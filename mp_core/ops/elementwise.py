@@ -39,7 +39,8 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
         A row of library/elementwise.def with float results: "add", "subtract", "sqrt", "log", ...
     *operands : array
     dtype : dtype
-        The float type of the result. float64 is computed by the NumPy function of the same name.
+        The float type of the result. float64 is computed by a row of ``float64.FUNCTIONS``, or else by the NumPy
+        function of the same name.
 
     Returns
     -------
@@ -121,7 +122,7 @@ def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: i
     if dtype is F64 or any(x.dtype == F64 for x in arrays):  # plans have no float64
         wide = [x if x.dtype == np.bool_ else cast(x, F64) for x in arrays]
         with np.errstate(all="ignore"):
-            return np.asarray(getattr(np, name)(*wide), dtype)
+            return np.asarray((float64.FUNCTIONS.get(name) or getattr(np, name))(*wide), dtype)
     shape = _common_shape(arrays)
     out = np.empty(shape or (1,), dtype)
     if out.size:

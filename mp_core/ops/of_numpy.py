@@ -20,6 +20,7 @@ from mp_core.ops import (
     choosing,
     composed,
     creation,
+    elementary,
     functions,
     logic,
     padding,
@@ -99,6 +100,8 @@ _UFUNCS: Operations = {
     np.floor: composed.floor, np.ceil: composed.ceil, np.rint: composed.round, np.reciprocal: composed.reciprocal,
     np.isnan: logic.isnan, np.isinf: logic.isinf, np.isfinite: logic.isfinite, np.fabs: functions.absolute,
     np.positive: _positive,
+    **{getattr(np, name): getattr(elementary, name) for name in (
+        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan")},
 }  # fmt: skip
 _LOGIC: Operations = {
     np.logical_and: logic.logical_and, np.logical_or: logic.logical_or, np.logical_xor: logic.logical_xor,

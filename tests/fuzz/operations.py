@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
+from exact import ALPHA, SCALE
 from oracles import (
     ACTIVATIONS,
     FLOATS,
@@ -17,6 +18,7 @@ from oracles import (
     exact_softmax,
     gamma,
 )
+from scipy import special
 
 import mp_core as mp
 from fuzz.arrangements import ARRANGEMENTS
@@ -291,7 +293,17 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "round": one(ops.round, np.rint, 0),
     "sign": one(ops.sign, np.sign, 0),
     "reciprocal": one(ops.reciprocal, np.reciprocal, 1),
-    "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 3, positive=True),
+    "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 1, positive=True),
+    **{
+        name: one(getattr(ops, name), getattr(np, name), 1)
+        for name in ("expm1", "exp2", "sinh", "cosh", "sin", "cos", "tan", "arctan")
+    },
+    **{name: one(getattr(ops, name), getattr(np, name), 1, positive=True) for name in ("log2", "log10")},
+    "erf": one(ops.erf, special.erf, 1),
+    "erfc": one(ops.erfc, special.erfc, 1),
+    "selu": one(ops.selu, lambda x: SCALE * np.where(x < 0, ALPHA * np.expm1(np.minimum(x, 0)), x), 1),
+    "softsign": one(ops.softsign, lambda x: x / (1 + np.abs(x)), 1),
+    "log_sigmoid": one(ops.log_sigmoid, lambda x: -np.logaddexp(-x, 0), 1),
     **{name: pair(getattr(ops, name), getattr(np, name)) for name in COMPARISONS},
     "logsumexp": spread(ops.logsumexp, logsumexp, lambda exact, size: 2e-6 * (1 + size)),
     "var": spread(ops.var, np.var, lambda exact, size: 1e-5 * exact + 1e-6 * size**2),

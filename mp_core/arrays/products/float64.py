@@ -1,4 +1,4 @@
-"""Softmax, norms and activations in float64, mostly by NumPy."""
+"""Softmax, norms, activations and functions in float64, mostly by NumPy."""
 
 import math
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import numpy as np
 from mp_core.arrays import F64, Array, cast
 from mp_core.core import pointwise as _pointwise
 
-__all__ = ["ACTIVATIONS", "layer_norm", "log_softmax", "rms_norm", "softmax"]
+__all__ = ["ACTIVATIONS", "FUNCTIONS", "layer_norm", "log_softmax", "rms_norm", "softmax"]
 
 
 def softmax(x: Array, axis: int, scale: float, keep: Array | None) -> Array:
@@ -105,3 +105,43 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "exponential": _exponential,
 }
 """Name of an activation, as :func:`mp_core.ops.matmul` takes it -> its float64 function."""
+
+
+def _error_function(x: Array, is_complement: bool) -> Array:
+    x = np.asarray(x, order="C")
+    y = np.empty_like(x)
+    _pointwise.erf_float64(x, y, is_complement)
+    return y
+
+
+def _rsqrt(x: Array) -> Array:
+    return np.asarray(1.0 / np.sqrt(x))
+
+
+def _selu(x: Array) -> Array:
+    return 1.0507009873554805 * np.where(x < 0.0, 1.6732632423543772 * np.expm1(np.minimum(x, 0.0)), x)
+
+
+def _softsign(x: Array) -> Array:
+    x = np.clip(x, -np.finfo(np.float64).max, np.finfo(np.float64).max)  # Inf / Inf is NaN
+    return np.asarray(x / (1.0 + np.abs(x)))
+
+
+def _mish(x: Array) -> Array:
+    """With e = exp(-abs(x)): x (1 + 2 e) / (1 + 2 e + 2 e^2), or x e (e + 2) / (e (e + 2) + 2) where x < 0."""
+    x = np.maximum(x, -np.finfo(np.float64).max)  # -Inf times 0 is NaN
+    e = np.exp(-np.abs(x))
+    above, below = 1.0 + 2.0 * e, e * (e + 2.0)
+    return np.asarray(x * np.where(x < 0.0, below / (below + 2.0), above / (above + 2.0 * e * e)))
+
+
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "erf": lambda x: _error_function(x, False),
+    "erfc": lambda x: _error_function(x, True),
+    "rsqrt": _rsqrt,
+    "selu": _selu,
+    "softsign": _softsign,
+    "log_sigmoid": lambda x: -_softplus(-x),
+    "mish": _mish,
+}
+"""Name of a function of one array that NumPy lacks, as :func:`mp_core.ops.elementwise.computed` takes it."""

@@ -28,6 +28,8 @@ enum {
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION) + 1
 #define MP_BINARY(NAME, WORD, FUNCTION) + 1
 #define MP_UNARY(NAME, WORD, FUNCTION) + 1
+#define MP_IN_DOUBLE(NAME, WORD, FUNCTION, BOUND) + 1
+#define MP_QUICK(NAME, WORD, QUICK, FUNCTION, BOUND) + 1
 #include "functions.def"
 };
 

@@ -219,6 +219,63 @@ def _of_log1p(d: Array, out: Array, x: Array, dtype: Any) -> Array:
     return computed("divide", d, computed("add", x, _number(1.0, d), dtype=_wide(d)), dtype=dtype)
 
 
+def _scaled(d: Array, factor: float) -> Array:
+    return computed("multiply", d, _number(factor, d), dtype=_wide(d))
+
+
+def _by(name: str, d: Array, other: Array, dtype: Any, factor: float = 1.0) -> Array:
+    """Return `d` times or divided by an array, then times a number that is not 1."""
+    return computed(name, d if factor == 1.0 else _scaled(d, factor), other, dtype=dtype)
+
+
+def _plus_one(x: Array, d: Array) -> Array:
+    return computed("add", x, _number(1.0, d), dtype=_wide(d))
+
+
+def _square(x: Array, d: Array) -> Array:
+    return computed("square", x, dtype=_wide(d))
+
+
+def _activated(name: str, x: Array, d: Array) -> Array:
+    return activate(name, cast(x, _wide(d)))
+
+
+def _of_erf(d: Array, out: Array, x: Array, dtype: Any, sign: float = 1.0) -> Array:
+    """Return ``2 / sqrt(pi) exp(-x^2) d``, times `sign`."""
+    exponential = _activated("exponential", computed("negative", _square(x, d), dtype=_wide(d)), d)
+    return _by("multiply", d, exponential, dtype, sign * 2.0 / math.sqrt(math.pi))
+
+
+def _of_rsqrt(d: Array, out: Array, x: Array, dtype: Any) -> Array:
+    return computed("divide", _by("multiply", d, out, _wide(d), -0.5), x, dtype=dtype)
+
+
+def _of_selu(d: Array, out: Array, x: Array, dtype: Any) -> Array:
+    scale, alpha = 1.0507009873554805, 1.6732632423543772
+    below = _by("multiply", d, _activated("exponential", x, d), _wide(d), scale * alpha)
+    return elementwise.where(
+        compared("less", x, _number(0.0, d), dtype=_wide(d)), below, _scaled(d, scale), dtype=dtype
+    )
+
+
+def _of_softsign(d: Array, out: Array, x: Array, dtype: Any) -> Array:
+    root = computed("divide", _number(1.0, d), _plus_one(computed("absolute", x, dtype=_wide(d)), d), dtype=_wide(d))
+    return _by("multiply", d, _square(root, d), dtype)
+
+
+def _of_log_sigmoid(d: Array, out: Array, x: Array, dtype: Any) -> Array:
+    return _by("multiply", d, _activated("sigmoid", computed("negative", x, dtype=_wide(d)), d), dtype)
+
+
+def _of_mish(d: Array, out: Array, x: Array, dtype: Any) -> Array:
+    """Return ``(t + x s (1 - t^2)) d``, where s is the sigmoid of x and t the tanh of its softplus."""
+    t, s = _activated("tanh", _activated("softplus", x, d), d), _activated("sigmoid", x, d)
+    x = computed("maximum", x, _number(-1e30, d), dtype=_wide(d))  # -Inf times 0 is NaN
+    share = computed("multiply", x, s, dtype=_wide(d))
+    slope = computed("multiply", share, activation_gradient("tanh", d, t, _wide(d)), dtype=_wide(d))
+    return computed("add", computed("multiply", d, t, dtype=_wide(d)), slope, dtype=dtype)
+
+
 _OF_ONE: dict[str, Callable[[Array, Array, Array, Any], Array]] = {
     "negative": lambda d, out, x, dtype: computed("negative", d, dtype=dtype),
     "absolute": _of_absolute,
@@ -226,6 +283,23 @@ _OF_ONE: dict[str, Callable[[Array, Array, Array, Any], Array]] = {
     "sqrt": _of_sqrt,
     "log": lambda d, out, x, dtype: computed("divide", d, x, dtype=dtype),
     "log1p": _of_log1p,
+    "expm1": lambda d, out, x, dtype: _by("multiply", d, _activated("exponential", x, d), dtype),
+    "exp2": lambda d, out, x, dtype: _by("multiply", d, out, dtype, math.log(2.0)),
+    "log2": lambda d, out, x, dtype: _by("divide", d, x, dtype, 1.0 / math.log(2.0)),
+    "log10": lambda d, out, x, dtype: _by("divide", d, x, dtype, 1.0 / math.log(10.0)),
+    "sinh": lambda d, out, x, dtype: _by("multiply", d, computed("cosh", x, dtype=_wide(d)), dtype),
+    "cosh": lambda d, out, x, dtype: _by("multiply", d, computed("sinh", x, dtype=_wide(d)), dtype),
+    "sin": lambda d, out, x, dtype: _by("multiply", d, computed("cos", x, dtype=_wide(d)), dtype),
+    "cos": lambda d, out, x, dtype: _by("multiply", d, computed("sin", x, dtype=_wide(d)), dtype, -1.0),
+    "tan": lambda d, out, x, dtype: _by("multiply", d, _plus_one(_square(out, d), d), dtype),
+    "arctan": lambda d, out, x, dtype: _by("divide", d, _plus_one(_square(x, d), d), dtype),
+    "erf": _of_erf,
+    "erfc": lambda d, out, x, dtype: _of_erf(d, out, x, dtype, -1.0),
+    "rsqrt": _of_rsqrt,
+    "selu": _of_selu,
+    "softsign": _of_softsign,
+    "log_sigmoid": _of_log_sigmoid,
+    "mish": _of_mish,
 }
 """Function of one operand -> its gradient, in a given dtype."""
 

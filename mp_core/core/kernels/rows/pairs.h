@@ -1,6 +1,10 @@
 /* Functions of one or two rows, element by element, and rotary positions. */
 
 #include "rows/extremes.h"
+#include "rows/doubles.h"
+#include "rows/exponentials.h"
+#include "rows/trigonometry.h"
+#include "rows/quick.h"
 
 /* The functions of kernels/functions.def, for rows. */
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION)                                                                     \

@@ -69,6 +69,8 @@ static mp_row_function *const functions_of_rows[] = {
 #define MP_ARITHMETIC(NAME, WORD, FUNCTION) NAME##_of_rows,
 #define MP_BINARY(NAME, WORD, FUNCTION) NAME##_of_rows,
 #define MP_UNARY(NAME, WORD, FUNCTION) NAME##_of_rows,
+#define MP_IN_DOUBLE(NAME, WORD, FUNCTION, BOUND) NAME##_of_rows,
+#define MP_QUICK(NAME, WORD, QUICK, FUNCTION, BOUND) NAME##_of_rows,
 #include "functions.def"
 };
 
