@@ -18,6 +18,16 @@ def by_rows(function):
     return lambda t, x, **rest: (rounded(function(x, **rest), t["x"]), t["x"])
 
 
+def power(x, exponent):
+    """Return a power of float32 numbers."""
+    if exponent in SIMPLE_POWERS:
+        return SIMPLE_POWERS[exponent](x)
+    return FLOAT32["power"](x, np.full_like(x, exponent))
+
+
+SIMPLE_POWERS = {2: np.square, 0.5: np.sqrt, -1: lambda x: F32(1) / x, 3: lambda x: (np.float64(x) * x * x).astype(F32)}
+
+
 def cast_to(t, x, dtype, saturate=False):
     """Cast an array."""
     return cast(x, dtype, saturate), dtype
@@ -151,7 +161,7 @@ COMPUTE = {
     "normalize": by_rows(lambda x, epsilon=1e-12: rows.normalize(x, epsilon)),
     "cumsum": by_rows(rows.cumsum),
     "function": lambda t, x, name: (activate(name, x, t["x"]), t["x"]),
-    "power": by_rows(lambda x, exponent: FLOAT32["power"](x, np.full_like(x, exponent))),
+    "power": by_rows(power),
     "elementwise": by_rows(lambda x, y, name: elements.OPERATIONS[name](x, y)),
     "gate": by_rows(elements.gate),
     "rotary": by_rows(lambda x, angles: elements.rotary(x, angles[:, None])),

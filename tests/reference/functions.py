@@ -112,7 +112,13 @@ def exact(name, x, m):
     return getattr(m, {"exponential": "exp"}.get(name, name))(x)
 
 
-LIMITS = {"sigmoid": (0, 1), "silu": (0, np.inf), "gelu": (0, np.inf), "gelu_tanh": (0, np.inf), "elu": (-1, np.inf)}
+LIMITS = {
+    "sigmoid": (0, 1),
+    "silu": (-0.0, np.inf),
+    "gelu": (-0.0, np.inf),
+    "gelu_tanh": (-0.0, np.inf),
+    "elu": (-1, np.inf),
+}
 LIMITS |= {"softplus": (0, np.inf), "exponential": (0, np.inf), "tanh": (-1, 1), "sqrt": (np.nan, np.inf)}
 LIMITS |= {"log": (np.nan, np.inf), "log1p": (np.nan, np.inf)}
 
