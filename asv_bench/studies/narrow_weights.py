@@ -75,9 +75,7 @@ def minilm(way: str, seed: int, options: argparse.Namespace) -> dict[str, float]
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             losses.append(float(logs["loss"]))
 
-    encoder.fit(
-        train, epochs=epochs, batch_size=32, optimizer=optimizer, seed=seed, verbose=0, callbacks=[Losses()]
-    )
+    encoder.fit(train, epochs=epochs, batch_size=32, optimizer=optimizer, seed=seed, verbose=0, callbacks=[Losses()])
     last = max(1, len(losses) // 10)
     return {"loss": mean(losses[-last:]), "recall": recall(encoder.encode, held)}
 
@@ -94,9 +92,7 @@ def memory(way: str, seed: int, options: argparse.Namespace) -> dict[str, float]
     x = np.ones((8, width), np.float32)
     mp.matmul(x, x.T)  # the pool and its memory
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    model = mp.Sequential(
-        [mp.Input((width,)), *(mp.layers.Dense(width, dtype=policy) for _ in range(options.layers))]
-    )
+    model = mp.Sequential([mp.Input((width,)), *(mp.layers.Dense(width, dtype=policy) for _ in range(options.layers))])
     model.compile(mp.optimizers.AdamW(1e-4, **more), "mse")
     for _ in range(2):
         model.train_on_batch(x, x)

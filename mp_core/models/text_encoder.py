@@ -323,8 +323,8 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
         learning_rate, warmup, weight_decay, max_norm : float
             The optimizer is AdamW. Its rate rises linearly to `learning_rate` during the first `warmup` steps (below 1:
             a share of all steps), then falls linearly to 0. Weight decay does not apply to biases and norms. If the
-            global norm of the gradients exceeds `max_norm`, they are scaled down to it. Weights of 16 bits, as under the
-            policy "bfloat16", are rounded stochastically.
+            global norm of the gradients exceeds `max_norm`, they are scaled down to it. Weights of 16 bits, as under
+            the policy "bfloat16", are rounded stochastically.
         optimizer : Optimizer or str, optional
             Replaces the optimizer that these four arguments describe.
         dropout : float, optional

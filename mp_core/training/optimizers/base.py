@@ -312,16 +312,16 @@ class Optimizer(OptimizerState):
             identity = id(variable)
             narrow = is_narrow(variable.true_dtype) and is_narrow(gradient.dtype)
             g = gradient if narrow or gradient.dtype == F32 else cast(gradient, F32)
-            kept, rest = [state.numpy() for state in self._states[identity]], self._rests.get(identity)
-            rest = None if rest is None else rest.numpy()
+            kept, compensation = [state.numpy() for state in self._states[identity]], self._rests.get(identity)
+            rest = None if compensation is None else compensation.numpy()
             given.append((variable.numpy(), g, kept, rest, how, self._blocks[identity], self._index[identity]))
         found, finite = updates.update_each(self.rule(), given, tuple(numbers), self._rounding_key())
         values.finite &= finite
         for (_, variable, _), arrays in zip(items, found, strict=True):
-            kept = self._states[id(variable)]
-            for state, array in zip(kept, arrays, strict=False):
+            states = self._states[id(variable)]
+            for state, array in zip(states, arrays, strict=False):
                 values[state] = array
-            self._set_value(variable, arrays[-1], None if len(arrays) == len(kept) + 1 else arrays[-2], values)
+            self._set_value(variable, arrays[-1], None if len(arrays) == len(states) + 1 else arrays[-2], values)
 
     def _set_value(self, variable: AutoCastVariable, new: Array, rest: Array | None, values: _NewValues) -> None:
         """Set the new value of a variable, after its constraint; nothing is lost by rounding what that has changed."""
