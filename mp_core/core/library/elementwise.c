@@ -94,15 +94,16 @@ static void apply(mp_elementwise_function function, const float *x, ptrdiff_t n,
     }
 }
 
-/* A number is near a tie if its last 12 bits are those of an integer from -1 to 2: those of every tie are 0. */
+/* A finite number other than 0 is near a tie if its last 12 bits are those of an integer from -1 to 2: those of every
+ * tie are 0. */
 static int is_near_tie(float y) {
     uint32_t bits;
     memcpy(&bits, &y, sizeof bits);
-    return ((bits + 1) & 0xFFC) == 0;
+    return ((bits + 1) & 0xFFC) == 0 && y != 0.0f && isfinite(y);
 }
 
-/* The same for any of 16 numbers, with the vectors that compilers have on every CPU. */
-static int are_near_tie(const float *y) {
+/* Whether one of 16 numbers may be near a tie, with the vectors that compilers have on every CPU. */
+static int may_be_near_tie(const float *y) {
     typedef uint32_t quad __attribute__((vector_size(16)));
     quad bits[4], found = {0, 0, 0, 0};
     memcpy(bits, y, sizeof bits);
@@ -118,9 +119,9 @@ static void narrow_powers(const mp_kernels *kernels, const float *x, const float
     kernels->rows->functions[MP_POWER](x, y, n, out);
     for (ptrdiff_t i = 0, end = 0; i < n; i = end) {
         end = mp_min(i + MP_LANES, n);
-        if (end - i == MP_LANES && !are_near_tie(out + i)) continue;
+        if (end - i == MP_LANES && !may_be_near_tie(out + i)) continue;
         for (; i < end; i++) {
-            if (!is_near_tie(out[i]) || out[i] == 0.0f || !isfinite(out[i])) continue;
+            if (!is_near_tie(out[i])) continue;
             const double power = pow(x[i], y[i]);
             kernels->casts->round_odd(&power, out + i, 1);
         }

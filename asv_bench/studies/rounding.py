@@ -1,7 +1,7 @@
 """How many results of functions are misrounded: of all numbers of 16 and 8 bits, and of float32 sums in an epilogue.
 
-`python -m benchmarks.rounding` prints the first table, beside NumPy and torch if it is installed;
-`python -m benchmarks.rounding sums 257` the second one, on every 257th float32 number.
+`python asv_bench/studies/rounding.py` prints the first table, beside NumPy and torch if it is installed;
+`python asv_bench/studies/rounding.py sums 1021` the second one, on every 1021st float32 number.
 """
 
 import sys
