@@ -3,6 +3,9 @@
  * halfway between two narrow ones; then, or if the quick step does not know the function there, the block is computed
  * in float64 (doubles.h), and the results in doubt are replaced. About one of 20 blocks needs that. */
 
+/* fma_f32. Where it is long (simd/fused.h), all functions here call one copy of it, which saves 50 kB. */
+MP_OUTLINED vf32 fused(vf32 x, vf32 y, vf32 z) { return fma_f32(x, y, z); }
+
 /* Not 0 in the lanes within two ULP of what may_be_tie marks. */
 MP_INLINE vu32 beside_tie(vf32 y) {
     const vu32 u = add_u32(as_u32(y), set_u32(2)), last = and_u32(u, set_u32(0xFFFu));
@@ -54,25 +57,25 @@ MP_INLINE vf32 exp2_quick(vf32 x, vu32 *doubt) {
 /* e^(r + low) - 1, |r| <= ln(2) / 2, |low| far below |r|: r + r^2 / 2 in two parts, and r^3 P(r); relative error 2^-31.
  * (e^r - 1 of functions.h has twice the error of this one, but fewer operations.) */
 MP_INLINE vf32 expm1_of_sum(vf32 r, vf32 low) {
-    const vf32 half = mul_f32(r, set_f32(0.5f)), sum = fma_f32(half, r, r), rest = fma_f32(half, r, sub_f32(r, sum));
+    const vf32 half = mul_f32(r, set_f32(0.5f)), sum = fused(half, r, r), rest = fused(half, r, sub_f32(r, sum));
     vf32 p = set_f32(0x1.9fbdeap-13f);
-    p = fma_f32(p, r, set_f32(0x1.6d40bap-10f));
-    p = fma_f32(p, r, set_f32(0x1.1111cap-7f));
-    p = fma_f32(p, r, set_f32(0x1.5554f2p-5f));
-    p = fma_f32(p, r, set_f32(0x1.555554p-3f));
-    return add_f32(sum, fma_f32(mul_f32(mul_f32(r, r), r), p, add_f32(rest, fma_f32(low, r, low))));
+    p = fused(p, r, set_f32(0x1.6d40bap-10f));
+    p = fused(p, r, set_f32(0x1.1111cap-7f));
+    p = fused(p, r, set_f32(0x1.5554f2p-5f));
+    p = fused(p, r, set_f32(0x1.555554p-3f));
+    return add_f32(sum, fused(mul_f32(mul_f32(r, r), r), p, add_f32(rest, fused(low, r, low))));
 }
 
 /* 2^n (e^(r + low) - 1) + (2^n - 1), n < 128. */
 MP_INLINE vf32 expm1_by_parts(vf32 r, vf32 low, vu32 n) {
     const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127)), 23));
-    return fma_f32(expm1_of_sum(r, low), power, sub_f32(power, set_f32(1.0f)));
+    return fused(expm1_of_sum(r, low), power, sub_f32(power, set_f32(1.0f)));
 }
 MP_INLINE vf32 expm1_quick(vf32 x, vu32 *doubt) {
     const vf32 most = set_f32(88.0f), bounded = min_f32(most, max_f32(set_f32(-25.0f), x));
     const vu32 n = exponent_of(bounded);
-    const vf32 k = f32_from_i32(n), upper = fma_f32(k, set_f32(-0x1.62p-1f /* LN2_HIGH */), bounded);
-    const vf32 rest = set_f32(-0x1.c85fe0p-10f), r = fma_f32(k, rest, upper), low = fma_f32(k, rest, sub_f32(upper, r));
+    const vf32 k = f32_from_i32(n), upper = fused(k, set_f32(-0x1.62p-1f /* LN2_HIGH */), bounded);
+    const vf32 rest = set_f32(-0x1.c85fe0p-10f), r = fused(k, rest, upper), low = fused(k, rest, sub_f32(upper, r));
     *doubt = select_u32(lt_f32(most, x), set_u32(1), *doubt);
     return with_sign_of(x, expm1_by_parts(r, low, n));
 }
@@ -81,15 +84,15 @@ MP_INLINE vf32 expm1_quick(vf32 x, vu32 *doubt) {
 MP_INLINE vf32 erf_quick(vf32 x, vu32 *doubt) {
     const vf32 u = magnitude_of(x), first = set_f32(0x1.20dd76p+0f);
     vf32 h = set_f32(-0x1.3968ccp-17f);
-    h = fma_f32(h, u, set_f32(0x1.f0b2fep-14f));
-    h = fma_f32(h, u, set_f32(-0x1.4d5056p-11f));
-    h = fma_f32(h, u, set_f32(0x1.b67740p-10f));
-    h = fma_f32(h, u, set_f32(-0x1.5ccf26p-13f));
-    h = fma_f32(h, u, set_f32(-0x1.39bf4ap-6f));
-    h = fma_f32(h, u, set_f32(0x1.a4f94ap-4f));
-    h = fma_f32(h, u, set_f32(0x1.45f2fep-1f));
-    const vf32 g = fma_f32(h, u, first), low = add_f32(fma_f32(h, u, sub_f32(first, g)), set_f32(-0x1.f7ac92p-25f));
-    const vf32 w = minus(u), a = mul_f32(w, g), a_low = fma_f32(w, low, fma_f32(w, g, minus(a)));
+    h = fused(h, u, set_f32(0x1.f0b2fep-14f));
+    h = fused(h, u, set_f32(-0x1.4d5056p-11f));
+    h = fused(h, u, set_f32(0x1.b67740p-10f));
+    h = fused(h, u, set_f32(-0x1.5ccf26p-13f));
+    h = fused(h, u, set_f32(-0x1.39bf4ap-6f));
+    h = fused(h, u, set_f32(0x1.a4f94ap-4f));
+    h = fused(h, u, set_f32(0x1.45f2fep-1f));
+    const vf32 g = fused(h, u, first), low = add_f32(fused(h, u, sub_f32(first, g)), set_f32(-0x1.f7ac92p-25f));
+    const vf32 w = minus(u), a = mul_f32(w, g), a_low = fused(w, low, fused(w, g, minus(a)));
     const vu32 n = exponent_of(a);
     (void)doubt;
     return with_sign_of(x, expm1_by_parts(remainder_of(a, n), a_low, n));
@@ -100,19 +103,19 @@ MP_INLINE vf32 rsqrt_quick(vf32 x, vu32 *doubt) {
     float lane[MP_LANES];
     store_f32(lane, x);
     for (int j = 0; j < MP_LANES; j++) lane[j] = sqrtf(lane[j]);
-    const vf32 y = div_f32(set_f32(1.0f), load_f32(lane)), t = mul_f32(x, y), t_low = fma_f32(x, y, minus(t));
-    const vf32 residual = fma_f32(minus(t_low), y, fma_f32(minus(t), y, set_f32(1.0f)));
+    const vf32 y = div_f32(set_f32(1.0f), load_f32(lane)), t = mul_f32(x, y), t_low = fused(x, y, minus(t));
+    const vf32 residual = fused(minus(t_low), y, fused(minus(t), y, set_f32(1.0f)));
     (void)doubt;
-    return fma_f32(mul_f32(y, set_f32(0.5f)), residual, y);
+    return fused(mul_f32(y, set_f32(0.5f)), residual, y);
 }
 
 /* x / s, s = 1 + |x| in two parts: x r + r (x - x r s), r = 1 / s. */
 MP_INLINE vf32 softsign_quick(vf32 x, vu32 *doubt) {
     const vf32 one = set_f32(1.0f), u = magnitude_of(x), s = add_f32(one, u), back = sub_f32(s, u);
     const vf32 low = add_f32(sub_f32(one, back), sub_f32(u, sub_f32(s, back))); /* Knuth's two-sum */
-    const vf32 r = div_f32(one, s), y = mul_f32(x, r), residual = fma_f32(minus(y), low, fma_f32(minus(y), s, x));
+    const vf32 r = div_f32(one, s), y = mul_f32(x, r), residual = fused(minus(y), low, fused(minus(y), s, x));
     (void)doubt;
-    return with_sign_of(x, fma_f32(r, residual, y));
+    return with_sign_of(x, fused(r, residual, y));
 }
 
 /* n a + log(1 + f) b, where a = a0 + a1 and b = b0 + b1, and n a0 is exact: as in log_of_sum, with b f in two parts. */
@@ -120,18 +123,18 @@ MP_OUTLINED vf32 scaled_logarithm_quick(vf32 x, const float *a, const float *b) 
     vf32 n;
     const vf32 f = fraction_of(x, &n), b0 = set_f32(b[0]);
     vf32 p = set_f32(-0x1.07c878p-3f);
-    p = fma_f32(p, f, set_f32(0x1.1e678cp-3f));
-    p = fma_f32(p, f, set_f32(-0x1.f332fep-4f));
-    p = fma_f32(p, f, set_f32(0x1.1ed662p-3f));
-    p = fma_f32(p, f, set_f32(-0x1.559c44p-3f));
-    p = fma_f32(p, f, set_f32(0x1.99d044p-3f));
-    p = fma_f32(p, f, set_f32(-0x1.fffefcp-3f));
-    p = fma_f32(p, f, set_f32(0x1.555506p-2f));
-    const vf32 square = mul_f32(f, f), rest = mul_f32(square, fma_f32(p, f, set_f32(-0.5f)));
-    const vf32 product = mul_f32(f, b0), product_low = fma_f32(f, set_f32(b[1]), fma_f32(f, b0, minus(product)));
+    p = fused(p, f, set_f32(0x1.1e678cp-3f));
+    p = fused(p, f, set_f32(-0x1.f332fep-4f));
+    p = fused(p, f, set_f32(0x1.1ed662p-3f));
+    p = fused(p, f, set_f32(-0x1.559c44p-3f));
+    p = fused(p, f, set_f32(0x1.99d044p-3f));
+    p = fused(p, f, set_f32(-0x1.fffefcp-3f));
+    p = fused(p, f, set_f32(0x1.555506p-2f));
+    const vf32 square = mul_f32(f, f), rest = mul_f32(square, fused(p, f, set_f32(-0.5f)));
+    const vf32 product = mul_f32(f, b0), product_low = fused(f, set_f32(b[1]), fused(f, b0, minus(product)));
     const vf32 whole = mul_f32(n, set_f32(a[0])), sum = add_f32(whole, product);
-    const vf32 sum_low = add_f32(sub_f32(whole, sum), product), low = fma_f32(n, set_f32(a[1]), product_low);
-    return within_logarithm(x, add_f32(sum, add_f32(sum_low, fma_f32(rest, b0, low))));
+    const vf32 sum_low = add_f32(sub_f32(whole, sum), product), low = fused(n, set_f32(a[1]), product_low);
+    return within_logarithm(x, add_f32(sum, add_f32(sum_low, fused(rest, b0, low))));
 }
 MP_INLINE vf32 log2_quick(vf32 x, vu32 *doubt) {
     (void)doubt;
@@ -148,19 +151,19 @@ MP_INLINE vf32 log10_quick(vf32 x, vu32 *doubt) {
 MP_OUTLINED vf32 sine_quick(vf32 x, uint32_t more, vu32 *doubt) {
     const vu32 n = i32_from_f32(mul_f32(x, set_f32(0x1.45f306p-1f))), quadrant = add_u32(n, set_u32(more));
     const vf32 k = minus(f32_from_i32(n)), third = set_f32(0x1.444p-24f), one = set_f32(1.0f);
-    const vf32 upper = fma_f32(k, set_f32(0x1.fb4p-12f), fma_f32(k, set_f32(0x1.92p+0f), x));
-    const vf32 r = fma_f32(k, third, upper);
-    const vf32 low = fma_f32(k, set_f32(0x1.68c234p-39f), fma_f32(k, third, sub_f32(upper, r)));
-    const vf32 z = mul_f32(r, r), half = fma_f32(z, set_f32(-0.5f), one);
+    const vf32 upper = fused(k, set_f32(0x1.fb4p-12f), fused(k, set_f32(0x1.92p+0f), x));
+    const vf32 r = fused(k, third, upper);
+    const vf32 low = fused(k, set_f32(0x1.68c234p-39f), fused(k, third, sub_f32(upper, r)));
+    const vf32 z = mul_f32(r, r), half = fused(z, set_f32(-0.5f), one);
     vf32 s = set_f32(-0x1.994232p-13f);
-    s = fma_f32(s, z, set_f32(0x1.110736p-7f));
-    s = fma_f32(s, z, set_f32(-0x1.555546p-3f));
-    const vf32 sine = with_sign_of(r, add_f32(r, fma_f32(mul_f32(r, z), s, mul_f32(low, half))));
+    s = fused(s, z, set_f32(0x1.110736p-7f));
+    s = fused(s, z, set_f32(-0x1.555546p-3f));
+    const vf32 sine = with_sign_of(r, add_f32(r, fused(mul_f32(r, z), s, mul_f32(low, half))));
     vf32 c = set_f32(0x1.9a00dap-16f);
-    c = fma_f32(c, z, set_f32(-0x1.6c0c86p-10f));
-    c = fma_f32(c, z, set_f32(0x1.55554ap-5f));
-    const vf32 error = fma_f32(minus(r), low, fma_f32(z, set_f32(-0.5f), sub_f32(one, half)));
-    const vf32 cosine = add_f32(half, fma_f32(mul_f32(z, z), c, error));
+    c = fused(c, z, set_f32(-0x1.6c0c86p-10f));
+    c = fused(c, z, set_f32(0x1.55554ap-5f));
+    const vf32 error = fused(minus(r), low, fused(z, set_f32(-0.5f), sub_f32(one, half)));
+    const vf32 cosine = add_f32(half, fused(mul_f32(z, z), c, error));
     const vmask odd = gt_i32(and_u32(quadrant, set_u32(1)), set_u32(0));
     *doubt = select_u32(lt_f32(magnitude_of(x), set_f32(0x1p10f)), *doubt, set_u32(1));
     const vu32 sign = shl_u32(and_u32(quadrant, set_u32(2)), 30);
@@ -181,15 +184,15 @@ MP_INLINE vf32 arctan_quick(vf32 x, vu32 *doubt) {
     const vf32 den_low = select_f32(large, zero, select_f32(small, zero, lost));
     const vf32 base = select_f32(large, add_f32(angle, angle), select_f32(small, zero, angle));
     const vf32 r = div_f32(one, den), z = mul_f32(num, r), w = mul_f32(z, z);
-    const vf32 z_low = mul_f32(r, fma_f32(minus(z), den_low, fma_f32(minus(z), den, num)));
+    const vf32 z_low = mul_f32(r, fused(minus(z), den_low, fused(minus(z), den, num)));
     vf32 p = set_f32(0x1.3d2422p-5f);
-    p = fma_f32(p, w, set_f32(-0x1.470014p-4f));
-    p = fma_f32(p, w, set_f32(0x1.c022ccp-4f));
-    p = fma_f32(p, w, set_f32(-0x1.244ab2p-3f));
-    p = fma_f32(p, w, set_f32(0x1.9996ecp-3f));
-    p = fma_f32(p, w, set_f32(-0x1.555552p-2f));
+    p = fused(p, w, set_f32(-0x1.470014p-4f));
+    p = fused(p, w, set_f32(0x1.c022ccp-4f));
+    p = fused(p, w, set_f32(-0x1.244ab2p-3f));
+    p = fused(p, w, set_f32(0x1.9996ecp-3f));
+    p = fused(p, w, set_f32(-0x1.555552p-2f));
     const vf32 sum = add_f32(base, z), sum_low = add_f32(sub_f32(base, sum), z);
-    const vf32 low = fma_f32(base, set_f32(-0x1.de12cap-26f), fma_f32(mul_f32(z, w), p, z_low));
+    const vf32 low = fused(base, set_f32(-0x1.de12cap-26f), fused(mul_f32(z, w), p, z_low));
     (void)doubt;
     return with_sign_of(x, add_f32(sum, add_f32(sum_low, low)));
 }
