@@ -23,6 +23,7 @@ RIGHT = {
     "MP_F8_E5M2": "float8_e5m2",
     "MP_I8": "int8",
     "MP_I4": "int4",
+    "MP_F4": "float4_e2m1fn",
 }
 HEIGHTS = {
     "gemm": (1, 2, 3, 4, 5, 6, 7),
@@ -42,9 +43,9 @@ def operand(rng, shape, dtype):
 
 def right_operand(rng, k, n, dtype, way):
     """Return b as it takes this way: packed, by rows or by columns."""
-    if dtype == "int4":
+    if dtype in ("int4", "float4_e2m1fn"):
         symmetric = way != "gemm_shifted"  # otherwise with zero points
-        return mp.pack(mp.quantize(rng.standard_normal((k, n), np.float32), axis=1, dtype="int4", symmetric=symmetric))
+        return mp.pack(mp.quantize(rng.standard_normal((k, n), np.float32), axis=1, dtype=dtype, symmetric=symmetric))
     b = operand(rng, (k, n), dtype)
     if way == "in_place":
         return b

@@ -32,7 +32,8 @@ CASTS = FLOATS | {"float64": MP_F64}                         # what casts read
 PANELS = {_name(number): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
 FOURS = ("int4", "float4_e2m1fn")
 RESULTS = FLOATS | {"int32": MP_I32}                      # results of products
-NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4", "float4_e2m1fn")  # if B has one of these, the result has A's type
+# If B has one of these, the result has the type of A.
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4", "float4_e2m1fn")
 
 PANEL_DTYPES = {name: dtype_of(name) for name in PANELS}
 RESULT_DTYPES = frozenset(ALLOWED[name] for name in RESULTS)

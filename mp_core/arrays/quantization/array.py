@@ -248,8 +248,8 @@ def _codes_of(values: Any, dtype: DTypeLike | None) -> Codes:
     codes = CODES.get(name)
     if codes is None or not isinstance(values, np.ndarray) or found != codes.storage:
         raise TypeError(
-            f"`values` must be an ndarray of {', '.join(CODES)}, or of uint8 for types of 4 bits; received "
-            f"{type(values).__name__} of {found} for {name}"
+            f"`values` must be an ndarray of {', '.join(CODES)}, or of uint8 for int4, uint4 and float4_e2m1fn; "
+            f"received {type(values).__name__} of {found} for {name}"
         )
     return codes
 

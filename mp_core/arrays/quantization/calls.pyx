@@ -95,15 +95,16 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
         Any shape; float types (float64 is rounded to float32 first) or integers.
     axis : int or sequence of int, optional
         The axes along which scales vary: 1 gives one scale per column of a matrix, 0 one per row. None: a single scale.
-    dtype : {"int8", "uint8", "int4", "uint4", "int16", "uint16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", \
-"mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4"}
-        4-bit codes are packed in pairs; see :class:`QuantizedArray`. int16 and uint16 need a given `scale`. The last
-        five are microscaling formats, see Notes.
+    dtype : {"int8", "uint8", "int4", "uint4", "int16", "uint16", "float8_e4m3fn", "float8_e5m2"}
+        Or ``"float4_e2m1fn"``, or a microscaling format: ``"mxfp4"``, ``"mxfp8_e4m3"``, ``"mxfp8_e5m2"``, ``"mxint8"``
+        or ``"nvfp4"`` (see Notes). 4-bit codes are packed in pairs; see :class:`QuantizedArray`. int16 and uint16 need
+        a given `scale`.
     symmetric : bool
         How scales are computed:
 
         - True: the zero point is 0, and ``scale = max|x| / largest``, where largest is 127 for int8, 7 for int4, 448 or
-          57344 for the 8-bit floats, 6 for float4_e2m1fn. For uint8 and uint4, the range [0, max x] is mapped to 0..255 or 0..15.
+          57344 for the 8-bit floats, 6 for float4_e2m1fn. For uint8 and uint4, the range [0, max x] is mapped to 0..255
+          or 0..15.
         - False, for integers only: the range [lo, hi] of `x`, extended to include 0, is mapped to all codes:
           ``scale = (hi - lo) / (qmax - qmin)``, ``zero_point = round(qmin - lo / scale)``. This is the formula of ONNX
           DynamicQuantizeLinear.

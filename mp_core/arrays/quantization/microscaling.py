@@ -44,7 +44,7 @@ class Microscaling:
             return _nvfp4_scales(largest, F32.type(largest.max(initial=0) if whole is None else whole))
         exponents = np.frexp(largest)[1] - (1 + self.exponent)
         one = self.least + 127  # the exponent of the scale that the specification writes as 1
-        return np.ldexp(F32.type(1), np.where(largest > 0, np.maximum(exponents, self.least), one))
+        return np.asarray(np.ldexp(F32.type(1), np.where(largest > 0, np.maximum(exponents, self.least), one)))
 
 
 MICROSCALING = {
