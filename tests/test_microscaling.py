@@ -218,6 +218,20 @@ def test_dynamic_products_are_sums_of_integers(name, dtype, shape, isa, rng):
         assert_same_bits(got, total[:m] * rows.scale[:m] + bias)
 
 
+@pytest.mark.parametrize("r", [2.0**-149, 3 * 2.0**-149, 2.0**-127, 2.0**-126, 2.0**127, np.inf, np.nan])
+def test_halved_scales_are_rounded_alike_in_panels_and_copies(r, isa, rng):
+    """A row alone decodes panels in registers, many rows decode them first, and halve the scales there."""
+    w = mp.quantize(rng.standard_normal((64, 40)), axis=1, dtype="mxfp4")
+    packed = mp.pack(mp.QuantizedArray(w.values, np.full_like(w.scale, r), None, w.axis, 32, w.dtype, w.shape))
+    a = (rng.standard_normal((70, 64)) * 1e30).astype(np.float32)
+    many = mp.dynamic_matmul(a, packed)
+    for m in (1, 2, 3, 5, 8):
+        assert_same_bits(mp.dynamic_matmul(a[:m], packed), many[:m])
+    half = np.float32(r) / np.float32(2)
+    if np.isfinite(r) and r < 1:
+        assert many.any() == (half > 0)
+
+
 def test_dynamic_products_need_groups(rng):
     whole = mp.pack(mp.quantize(rng.standard_normal((32, 3)), axis=1, dtype="float4_e2m1fn"))
     with pytest.raises(TypeError, match="float4_e2m1fn in scale groups"):

@@ -145,7 +145,9 @@ static const struct {
     [MP_WIDE] = {0x10101010u, 0x01010101u}, [MP_PAIRS] = {0x10101010u, 0x01010101u},
     [MP_QUADS] = {0x80808080u, 0x01010101u},
 };
-/* For gemm_shifted in quads, which multiplies codes q + 8, the word is z + 8. */
+/* For gemm_shifted in quads, which multiplies codes q + 8, the word is z + 8. For F4, z is MP_F4_ZERO: twice its value
+ * plus 12 is multiplied instead of q + 8. */
+enum { MP_F4_ZERO = 4 };
 static const uint32_t mp_zero_of_quads = UINT32_MAX;
 
 /* The operands. a: f32, bf16, 8-bit elements or int16; rows are contiguous and lda elements apart. b: the start of this
@@ -273,7 +275,8 @@ typedef struct {
 } mp_quantizers;
 
 /* Packing. pack writes k elements of n columns of one panel, in the layout above. The source has strides rs along K and
- * cs along N, in bytes; a source of 4-bit elements has one in each byte. unpack is the inverse; it writes rows ldd elements apart. */
+ * cs along N, in bytes; a source of 4-bit elements has one in each byte. unpack is the inverse; it writes rows ldd
+ * elements apart. */
 typedef struct {
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
@@ -282,18 +285,18 @@ typedef struct {
 /* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel
  * columns (see mp_products), the last one with fewer; NULL if there is no such copy. With more than few_rows rows of A,
  * copying a panel and multiplying the copy is faster than multiplying the panel. copy_shifted copies int4 minus zero
- * points; it is faster with more than few_rows_shifted rows. In quads, F4 is copied as twice its value, which is an
- * integer. */
+ * points, or F4 as twice its value, which is an integer; it is faster with more than few_rows_shifted rows. */
 typedef struct {
     void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    void (*copy_shifted)(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);
+    void (*copy_shifted[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_shifted;
 } mp_copies;
 
 /* Products of one arithmetic, by the format of b; NULL where there is no such function.
  *   gemm        b is a packed panel.
  *   gemm_shifted
- *               b is a packed panel of int4, minus zero points (mp_operands.zeros). In quads a is signed, ranges of K
+ *               b is a packed panel of int4, minus zero points (mp_operands.zeros), or in quads of F4, as twice its
+ *               value plus 12, with zero points that subtract it. In quads a is signed, ranges of K
  *               are whole K blocks, and each eight elements of a row of a are in the order 0, 4, 1, 5, 2, 6, 3, 7,
  *               with zeros after the last one up to a multiple of eight.
  *   in_place    b is rows of a row-major B. Whole vectors of the n columns and whole groups of the k rows must be
@@ -312,7 +315,7 @@ typedef struct {
  *               zero point of 128 to be subtracted. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_recoded)(const mp_gemm *g);
-    void (*gemm_shifted)(const mp_gemm *g);
+    void (*gemm_shifted[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_turn[MP_PANEL_FORMATS])(const mp_gemm *g);

@@ -70,11 +70,29 @@ MP_OUTLINED vu32 pair_part_f4(vu32 word, const int s) { return pair_from_f4(shr_
  * of both has no carry from one element to the next. */
 MP_INLINE vu32 u_of_i4(vu32 word) { return xor_u32(word, set_u32(0x88888888u)); }
 
+/* Four e2m1, each in the low bits of a byte whose other bits are 0: twice their value, plus 12. For the three bits m
+ * below the sign, twice the magnitude is m up to 4, then 6, 8, 12: m + (m & 3), and 2 more for the last. */
+#ifndef MP_NATIVE_F4_BYTES
+MP_INLINE vu32 bytes_from_f4(vu32 code) {
+    const vu32 ones = set_u32(0x01010101u), m = and_u32(code, set_u32(0x07070707u));
+    const vu32 above = and_u32(shr_u32(code, 2), ones), low = and_u32(m, or_u32(above, shl_u32(above, 1)));
+    const vu32 last = and_u32(and_u32(low, shr_u32(low, 1)), ones), sign = and_u32(shr_u32(code, 3), ones);
+    const vu32 magnitude = add_u32(add_u32(m, low), shl_u32(last, 1));
+    const vu32 negative = and_u32(magnitude, sub_u32(shl_u32(sign, 8), sign)); /* those whose sign is set */
+    return sub_u32(add_u32(set_u32(0x0C0C0C0Cu), magnitude), shl_u32(negative, 1));
+}
+#endif
+
 /* q + 8 as bytes, of the four int4 from bits 4 s, 4 s + 8, 4 s + 16 and 4 s + 24 on: elements 0, 4, 1, 5 or, if s is 1,
  * 2, 6, 3, 7. */
 MP_INLINE vu32 half_of_u4(vu32 word, const int s) {
     const vu32 u = u_of_i4(word);
     return and_u32(s ? shr_u32(u, 4) : u, set_u32(0x0F0F0F0Fu));
+}
+
+/* Likewise of e2m1. */
+MP_INLINE vu32 half_of_f4(vu32 word, const int s) {
+    return bytes_from_f4(and_u32(s ? shr_u32(word, 4) : word, set_u32(0x0F0F0F0Fu)));
 }
 
 /* The same minus zero points: q - zero_point + 16. All parts of a word are made of the sums of its two halves. */
@@ -94,28 +112,16 @@ MP_INLINE vu32 quad_from_u4(vu32 word, const int s) {
 #endif
 
 /* Part number `part` of eight int4 minus zero points: one element as f32 (wide), two as bf16 (pairs) or four as bytes
- * (quads). */
+ * (quads). F4, only in quads: four bytes of twice their value. */
 MP_INLINE vf32 wide_less_zero(vu32 word, vu32 zero, const int part) {
     return f32_from_u5(shr_u32(less_zero_bytes(word, zero, part / 2 % 2), part / 4 * 8 + part % 2 * 16));
 }
 MP_INLINE vu32 pair_less_zero(vu32 word, vu32 zero, const int part) {
     return pair_from_u5(shr_u32(less_zero_bytes(word, zero, part % 2), part / 2 * 8));
 }
-MP_INLINE vu32 less_zero_i4(vu32 word, vu32 zero, const mp_arithmetic arithmetic, const int part) {
+MP_INLINE vu32 less_zero(vu32 word, vu32 zero, const mp_arithmetic arithmetic, const mp_format format, const int part) {
     if (arithmetic == MP_WIDE) return as_u32(wide_less_zero(word, zero, part));
     if (arithmetic == MP_PAIRS) return pair_less_zero(word, zero, part);
-    return xor_u32(add_u32(quad_from_u4(u_of_i4(word), part), zero), set_u32(0x80808080u));
-}
-
-/* Four e2m1 of eight, number 4 `part` and the next, as signed bytes of twice their value. For the three bits m below the
- * sign, twice the magnitude is m up to 4, then 6, 8, 12: m + (m & 3), and 2 more for the last. Bytes are 128 too large
- * until the end, so that no sum carries from one to the next. */
-MP_INLINE vu32 quad_from_f4(vu32 word, const int part) {
-    const vu32 code = quad_from_u4(word, part), ones = set_u32(0x01010101u);
-    const vu32 m = and_u32(code, set_u32(0x07070707u)), above = and_u32(shr_u32(code, 2), ones);
-    const vu32 low = and_u32(m, or_u32(above, shl_u32(above, 1))), last = and_u32(and_u32(low, shr_u32(low, 1)), ones);
-    const vu32 magnitude = add_u32(add_u32(m, low), shl_u32(last, 1)), sign = and_u32(shr_u32(code, 3), ones);
-    const vu32 negative = and_u32(magnitude, sub_u32(shl_u32(sign, 8), sign)); /* 0xFF in the bytes with a sign */
-    const vu32 top = set_u32(0x80808080u);
-    return xor_u32(sub_u32(add_u32(top, magnitude), shl_u32(negative, 1)), top);
+    const vu32 u = format == MP_F4 ? bytes_from_f4(quad_from_u4(word, part)) : quad_from_u4(u_of_i4(word), part);
+    return xor_u32(add_u32(u, zero), set_u32(0x80808080u));
 }

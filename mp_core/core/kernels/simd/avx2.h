@@ -84,6 +84,13 @@ MP_INLINE __m256 eight_from_f4(__m256i x) {
     return _mm256_or_ps(_mm256_permutevar8x32_ps(magnitudes, x), _mm256_castsi256_ps(sign));
 }
 MP_BOTH1(vu32, vf32, f32_from_f4, eight_from_f4)
+#define MP_NATIVE_F4_BYTES
+MP_INLINE __m256i doubled_from_f4(__m256i code) {
+    const __m256i doubled = _mm256_setr_epi32(0x0F0E0D0C, 0x18141210, 0x090A0B0C, 0x00040608, 0x0F0E0D0C, 0x18141210,
+                                              0x090A0B0C, 0x00040608);
+    return _mm256_shuffle_epi8(doubled, code);
+}
+MP_BOTH1(vu32, vu32, bytes_from_f4, doubled_from_f4)
 MP_BOTH1(vf32, vu32, i32_from_f32, _mm256_cvtps_epi32)
 MP_INLINE vu32 widen_u16(vu16 x) {
     return (vu32){_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)),

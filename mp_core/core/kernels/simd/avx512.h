@@ -291,6 +291,12 @@ MP_INLINE vf32 f32_from_f4(vu32 x) {
     const vf32 values = _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
     return _mm512_permutexvar_ps(x, values);
 }
+/* Twice the value of e2m1 in bytes, plus 12. */
+#define MP_NATIVE_F4_BYTES
+MP_INLINE vu32 bytes_from_f4(vu32 code) {
+    const vu32 doubled = _mm512_set4_epi32(0x00040608, 0x090A0B0C, 0x18141210, 0x0F0E0D0C);
+    return _mm512_shuffle_epi8(doubled, code);
+}
 /* The low five bits of each lane or half of a lane, minus 16. */
 #define MP_NATIVE_U5
 static const uint16_t u5_values[32] = {/* -16 to 15 */
