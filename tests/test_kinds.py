@@ -34,7 +34,8 @@ HEIGHTS = {
     "recode": (13, 16, 25, 53),
     "in_turn": (1, 2),
 }
-OTHERWISE = {"words_i16", "octs_s8", "octs_u8", "quads_shifted", "quads_f4"}  # of gemm_recoded and by hand; wide_f32 is in WAYS
+# Of gemm_recoded and by hand; wide_f32 is in WAYS.
+OTHERWISE = {"words_i16", "octs_s8", "octs_u8", "quads_shifted", "quads_f4"}
 
 
 def operand(rng, shape, dtype):
