@@ -23,6 +23,7 @@ RIGHT = {
     "MP_F8_E5M2": "float8_e5m2",
     "MP_I8": "int8",
     "MP_I4": "int4",
+    "MP_F4": "float4_e2m1fn",
 }
 HEIGHTS = {
     "gemm": (1, 2, 3, 4, 5, 6, 7),
@@ -33,7 +34,8 @@ HEIGHTS = {
     "recode": (13, 16, 25, 53),
     "in_turn": (1, 2),
 }
-OTHERWISE = {"words_i16", "octs_s8", "octs_u8", "quads_shifted"}  # of gemm_recoded and by hand; wide_f32 is in WAYS
+# Of gemm_recoded and by hand; wide_f32 is in WAYS.
+OTHERWISE = {"words_i16", "octs_s8", "octs_u8", "quads_shifted", "quads_f4"}
 
 
 def operand(rng, shape, dtype):
@@ -42,9 +44,9 @@ def operand(rng, shape, dtype):
 
 def right_operand(rng, k, n, dtype, way):
     """Return b as it takes this way: packed, by rows or by columns."""
-    if dtype == "int4":
+    if dtype in ("int4", "float4_e2m1fn"):
         symmetric = way != "gemm_shifted"  # otherwise with zero points
-        return mp.pack(mp.quantize(rng.standard_normal((k, n), np.float32), axis=1, dtype="int4", symmetric=symmetric))
+        return mp.pack(mp.quantize(rng.standard_normal((k, n), np.float32), axis=1, dtype=dtype, symmetric=symmetric))
     b = operand(rng, (k, n), dtype)
     if way == "in_place":
         return b

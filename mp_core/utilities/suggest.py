@@ -16,6 +16,7 @@ _OTHER_NAMES = {
     "float": "float32",
     "fp16": "float16",
     "fp32": "float32",
+    "fp4": "mxfp4",
     "fp8": "float8_e4m3fn",
     "f8": "float8_e4m3fn",
     "float8": "float8_e4m3fn",

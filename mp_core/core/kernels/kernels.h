@@ -24,12 +24,12 @@
 #endif
 
 /* Storage formats: first the floats of kernels/formats.def in its order, so that they are indices into widen[] and
- * narrow[]; then the integers of packed panels. */
+ * narrow[]; then the other formats of packed panels. F4 is float4_e2m1fn. */
 typedef enum {
 #define MP_FLOAT(NAME, ...) MP_##NAME,
 #include "formats.def"
     MP_FLOATS,
-    MP_I8 = MP_FLOATS, MP_I4,
+    MP_I8 = MP_FLOATS, MP_I4, MP_F4,
     MP_PANEL_FORMATS,
     MP_I32 = MP_PANEL_FORMATS, /* only a result of integer products */
     MP_U8,                     /* only a left operand of integer products */
@@ -85,9 +85,9 @@ enum {
  * = 64, or fewer in the last panel), as an array [ceil(K / group)][w] of groups; elements beyond K are 0. A group is
  * `group` consecutive elements along K in one word, the first in the lowest bits:
  *     f32: 1 in 32 bits   f16: 1 in 16 bits   bf16: 2 in 32 bits   float8, int8: 4 in 32 bits
- *     int4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
+ *     int4, F4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
  * There are no gaps between panels. The four arrays below have, for each format, the bytes of an element in an array (1
- * for int4), the elements of a group, the bytes of a group, and the name that users write. */
+ * for int4 and F4), the elements of a group, the bytes of a group, and the name that users write. */
 static const ptrdiff_t mp_element_bytes[MP_FORMATS] = {
 #define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = BYTES,
 #include "formats.def"
@@ -145,7 +145,9 @@ static const struct {
     [MP_WIDE] = {0x10101010u, 0x01010101u}, [MP_PAIRS] = {0x10101010u, 0x01010101u},
     [MP_QUADS] = {0x80808080u, 0x01010101u},
 };
-/* For gemm_shifted in quads, which multiplies codes q + 8, the word is z + 8. */
+/* For gemm_shifted in quads, which multiplies codes q + 8, the word is z + 8. For F4, z is MP_F4_ZERO: twice its value
+ * plus 12 is multiplied instead of q + 8. */
+enum { MP_F4_ZERO = 4 };
 static const uint32_t mp_zero_of_quads = UINT32_MAX;
 
 /* The operands. a: f32, bf16, 8-bit elements or int16; rows are contiguous and lda elements apart. b: the start of this
@@ -223,7 +225,7 @@ typedef struct {
 } mp_gemm;
 
 /* The types of quantized elements. */
-typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODES } mp_code;
+typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_E2M1, MP_CODES } mp_code;
 
 /* A part of an array that is quantized: a matrix of numbers x and a matrix of their codes q, with x about
  * scale * (q - zero_point). Element (i, j) has scale and zero point number i * by_row + j * by_column. */
@@ -277,7 +279,8 @@ typedef struct {
 } mp_quantizers;
 
 /* Packing. pack writes k elements of n columns of one panel, in the layout above. The source has strides rs along K and
- * cs along N, in bytes; an int4 source is int8. unpack is the inverse; it writes rows ldd elements apart. */
+ * cs along N, in bytes; a source of 4-bit elements has one in each byte. unpack is the inverse; it writes rows ldd
+ * elements apart. */
 typedef struct {
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
@@ -286,17 +289,18 @@ typedef struct {
 /* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel
  * columns (see mp_products), the last one with fewer; NULL if there is no such copy. With more than few_rows rows of A,
  * copying a panel and multiplying the copy is faster than multiplying the panel. copy_shifted copies int4 minus zero
- * points; it is faster with more than few_rows_shifted rows. */
+ * points, or F4 as twice its value, which is an integer; it is faster with more than few_rows_shifted rows. */
 typedef struct {
     void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
-    void (*copy_shifted)(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);
+    void (*copy_shifted[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);
     ptrdiff_t few_rows[MP_PANEL_FORMATS], few_rows_shifted;
 } mp_copies;
 
 /* Products of one arithmetic, by the format of b; NULL where there is no such function.
  *   gemm        b is a packed panel.
  *   gemm_shifted
- *               b is a packed panel of int4, minus zero points (mp_operands.zeros). In quads a is signed, ranges of K
+ *               b is a packed panel of int4, minus zero points (mp_operands.zeros), or in quads of F4, as twice its
+ *               value plus 12, with zero points that subtract it. In quads a is signed, ranges of K
  *               are whole K blocks, and each eight elements of a row of a are in the order 0, 4, 1, 5, 2, 6, 3, 7,
  *               with zeros after the last one up to a multiple of eight.
  *   in_place    b is rows of a row-major B. Whole vectors of the n columns and whole groups of the k rows must be
@@ -315,7 +319,7 @@ typedef struct {
  *               zero point of 128 to be subtracted. */
 typedef struct {
     void (*gemm[MP_PANEL_FORMATS])(const mp_gemm *g), (*gemm_recoded)(const mp_gemm *g);
-    void (*gemm_shifted)(const mp_gemm *g);
+    void (*gemm_shifted[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_place[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*transposed[MP_PANEL_FORMATS])(const mp_gemm *g);
     void (*in_turn[MP_PANEL_FORMATS])(const mp_gemm *g);

@@ -68,7 +68,7 @@ static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc,
     const ptrdiff_t few = MP_HAS(DECODE_IN_REGISTERS) ? mp_few_rows(q, p->arithmetic) : 0;
     const int shifted = mp_is_shifted(q, p->arithmetic);
     if (tiles) return decoded->copy[format] ? MP_DECODED_TILES : MP_TILES;
-    const int recodes = shifted ? recoded->copy_shifted != NULL : recoded->copy[format] != NULL;
+    const int recodes = shifted ? recoded->copy_shifted[format] != NULL : recoded->copy[format] != NULL;
     if (MP_HAS(MADE_WIDER) && recodes && mc > recoded->few_rows[format] && !(q->zero_point && widens))
         return widens ? MP_WIDER : MP_OCTS;
     if (shifted) return mc > few ? MP_DECODED : MP_PANELS;

@@ -80,7 +80,7 @@ typedef struct {
     mp_way way;
     int small;             /* one task on the caller's thread; each panel is multiplied over all of K at once */
     int reads_a_in_place;  /* kernels read the caller's A: its rows are contiguous and of the type that they read */
-    int shifted;           /* mp_is_shifted: panels are int4 with zero points, or int4 times integers */
+    int shifted;           /* mp_is_shifted: int4 with zero points, or four-bit codes times integers */
     int sums_wanted;       /* column sums of B are needed: A has zero points, or kernels multiply a ^ 0x80 */
     int from_memory;       /* B is assumed to be in memory, not in a cache */
     int prefetch_within;   /* kernels prefetch later parts of the panel that they multiply (mp_prefetch.this_panel) */
@@ -137,7 +137,7 @@ static inline ptrdiff_t mp_multiplied_bytes(const mp_plan *p, ptrdiff_t k) {
 /* Bytes of an element of A as kernels read it. */
 static inline ptrdiff_t mp_a_bytes(const mp_plan *p) { return mp_own_bytes(p->arithmetic) << mp_wider(p); }
 
-/* Whether int4 times integers is multiplied as it is packed: gemm_shifted of quads. */
+/* Whether four-bit codes times integers are multiplied as they are packed: gemm_shifted of quads. */
 static inline int mp_by_nibbles(const mp_plan *p) {
     return p->shifted && p->arithmetic == MP_QUADS && p->way == MP_PANELS;
 }
@@ -163,14 +163,15 @@ static inline int mp_flips(const mp_kernels *kernels, const mp_plan *p) {
     return p->arithmetic == MP_QUADS && !mp_by_tiles(p) && !mp_wider(p) && !kernels->products[MP_QUADS]->is_signed;
 }
 
-/* Whether panels are int4 for gemm_shifted and copy_shifted: with zero points, or times integers. */
+/* Whether panels are for gemm_shifted and copy_shifted: int4 with zero points, or four-bit codes times integers. */
 static inline int mp_is_shifted(const mp_problem *q, int arithmetic) {
-    return q->b.format == MP_I4 && (q->code_zero || arithmetic == MP_QUADS);
+    return q->b.format >= MP_I4 && (q->code_zero || arithmetic == MP_QUADS);
 }
 
 /* A task with at most this many rows of A decodes panels of B in registers; one with more rows first decodes (float32:
  * copies) them into scratch. The number is few_rows of the instruction set, with three exceptions: for float16, and for
- * int4 times integers, the CPU family may set a lower one; for float32 that is not packed, it is twice as large. */
+ * four-bit codes times integers, the CPU family may set a lower one; for float32 that is not packed, it is twice as
+ * large. */
 static inline ptrdiff_t mp_few_rows(const mp_problem *q, int arithmetic) {
     const mp_copies *const decoded = &q->kernels->products[arithmetic]->decoded;
     const ptrdiff_t few = decoded->few_rows[q->b.format];

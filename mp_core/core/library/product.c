@@ -138,18 +138,37 @@ static inline void prefetch_of_next(const void *row, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)row + bytes + at, 0, 3);
 }
 
+/* Half of a float of these bits, rounded to nearest even whatever the modes of the CPU are. */
+static inline uint32_t half_of(uint32_t bits) {
+    const uint32_t magnitude = bits & 0x7FFFFFFF, half = magnitude >> 1; /* subnormal results: bits are proportional */
+    if (magnitude >= 0x7F800000) return bits;
+    return magnitude >= 0x01000000 ? bits - 0x00800000 : (bits & 0x80000000) | (half + (magnitude & half & 1));
+}
+
+static inline void halve(const float *from, ptrdiff_t n, float *to) {
+    for (ptrdiff_t j = 0; j < n; j++) {
+        uint32_t bits;
+        memcpy(&bits, from + j, sizeof bits);
+        bits = half_of(bits);
+        memcpy(to + j, &bits, sizeof bits);
+    }
+}
+
 /* Set the scales of the K blocks from `first` on. They are copied to `scales` if they are not whole vectors, which
- * kernels read, or if several register blocks read them: rows of scales may be in the same set of the L1 cache. */
+ * kernels read, or if several register blocks read them: rows of scales may be in the same set of the L1 cache. Copies
+ * of F4 as integers have twice its value, so their scales are halved; gemm_shifted halves them itself. */
 static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
     const ptrdiff_t block = g->shape.k_block, bytes = g->shape.n * (ptrdiff_t)sizeof(float);
     const float *row = p->b.group_scale + first / block * p->n + column;
-    const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0;
+    const int doubled = p->b.format == MP_F4 && p->plan.arithmetic == MP_QUADS && mp_copies_panels(&p->plan);
+    const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0 && !doubled;
     assert(in_place || scales); /* a plan whose scales are not read in place has scratch for them */
     g->accumulators.block_scale = in_place ? row : scales;
     g->accumulators.block_scale_ld = in_place ? p->n : MP_PANEL;
     for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++, row += p->n) {
         if (p->plan.from_memory) prefetch_of_next(row, bytes);
-        if (!in_place) memcpy(scales + group * MP_PANEL, row, (size_t)bytes);
+        if (doubled) halve(row, g->shape.n, scales + group * MP_PANEL);
+        else if (!in_place) memcpy(scales + group * MP_PANEL, row, (size_t)bytes);
     }
 }
 
@@ -182,10 +201,11 @@ static inline void to_words(const int8_t *zero, ptrdiff_t n, uint32_t base, uint
 
 /* Set the zero points of a panel, for the range of K from `first` on. */
 static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, uint32_t *words) {
-    static const int8_t none[MP_PANEL] = {0};
+    int8_t same[MP_PANEL];
     const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1), n = g->shape.n;
     const int has_zeros = p->b.code_zero && p->k;
-    const int8_t *row = has_zeros ? p->b.code_zero + first / group * p->n + column : none;
+    const int8_t *row = has_zeros ? p->b.code_zero + first / group * p->n + column : same;
+    memset(same, p->b.format == MP_F4 ? MP_F4_ZERO : 0, sizeof same);
     g->operands.zeros = (mp_zeros){words, group};
     for (ptrdiff_t i = 0; i <= (k - 1) / group; i++, words += MP_PANEL, row += has_zeros ? p->n : 0) {
         if (has_zeros && p->plan.from_memory) prefetch_of_next(row, n);
@@ -230,7 +250,7 @@ static inline void run_kernel(const mp_product *p, mp_gemm *g, const mp_task_pla
     start_at_zero_points(p, g, init);
     if (mp_by_tiles(&p->plan)) p->kernels->tiles->gemm[p->plan.arithmetic](g);
     else if (mp_recoded(&p->plan)) kernels->gemm_recoded(g);
-    else if (p->plan.way == MP_PANELS && p->plan.shifted) kernels->gemm_shifted(g);
+    else if (p->plan.way == MP_PANELS && p->plan.shifted) kernels->gemm_shifted[p->b.format](g);
     else kernels->gemm[p->plan.format](g);
 }
 
@@ -243,7 +263,7 @@ static void run_copy(const mp_product *p, mp_gemm *g, const mp_task_place *at, p
     const ptrdiff_t n = g->shape.n, width = by->micro_panel;
     const mp_copies *const copies = recoded ? &by->recoded : &by->decoded;
     mp_accumulators *const sums = &g->accumulators;
-    if (p->plan.shifted) copies->copy_shifted(g->shape.k, n, g->operands.b, &g->operands.zeros, s->copy);
+    if (p->plan.shifted) copies->copy_shifted[p->b.format](g->shape.k, n, g->operands.b, &g->operands.zeros, s->copy);
     else copies->copy[p->b.format](g->shape.k, n, g->operands.b, s->copy);
     g->operands.b = s->copy;
     for (ptrdiff_t done = 0; done < n; done += width) {

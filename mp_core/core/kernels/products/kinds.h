@@ -51,12 +51,15 @@ MP_INLINE ptrdiff_t vector_bytes(const int kind) {
     return MP_LANES * (kinds[kind].layouts == IN_PLACE ? mp_element_bytes[format] : mp_group_bytes[format]);
 }
 
-/* Whether b is int4 with zero points. */
+/* Whether b is four-bit codes that integers multiply. */
+MP_INLINE int is_nibbles(const int kind) { return kind == KIND_quads_shifted || kind == KIND_quads_f4; }
+
+/* Whether b is four-bit codes with zero points; is_nibbles always are. */
 MP_INLINE int is_shifted(const int kind) {
 #ifndef MP_QUADS_ONLY
     if (kind == KIND_wide_shifted || kind == KIND_pairs_shifted) return 1;
 #endif
-    return kind == KIND_quads_shifted;
+    return is_nibbles(kind);
 }
 
 /* Whether a register block has the scaled sums of K blocks in registers, besides the integer sums of the current K
@@ -65,7 +68,7 @@ MP_INLINE int is_shifted(const int kind) {
  * November 2026). Blocks of at most three rows have the usual width, since they decode b for few rows. */
 MP_INLINE int keeps_scaled(const int kind, const int rows) {
 #ifdef MP_SCALED_IN_REGISTERS
-    return kind == KIND_quads_shifted && rows > 3;
+    return is_nibbles(kind) && rows > 3;
 #else
     (void)kind, (void)rows;
     return 0;
@@ -126,6 +129,8 @@ MP_LOAD(load_wide_e4m3fn, wide_part_e4m3fn(word, part))
 MP_LOAD(load_wide_e5m2, wide_part_e5m2(word, part))
 MP_LOAD(load_wide_i8, wide_part_i8(word, part))
 MP_LOAD(load_wide_i4, wide_part_i4(word, part))
+MP_LOAD(load_wide_f4, wide_part_f4(word, part))
+MP_LOAD(load_pair_f4, as_f32(pair_part_f4(word, part)))
 MP_LOAD(load_pair_e4m3fn, as_f32(pair_part_e4m3fn(word, part)))
 MP_LOAD(load_pair_e5m2, as_f32(pair_part_e5m2(word, part)))
 MP_LOAD(load_pair_i8, as_f32(pair_part_i8(word, part)))
@@ -138,6 +143,11 @@ MP_LOAD(load_pair_shifted, as_f32(pair_less_zero(word, load_u32(zero), part)))
 MP_INLINE vf32 load_quad_shifted(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
     (void)stride, (void)zero;
     return as_f32(half_of_u4(load_u32(p), part));
+}
+
+MP_INLINE vf32 load_quad_f4(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
+    (void)stride, (void)zero;
+    return as_f32(half_of_f4(load_u32(p), part));
 }
 
 MP_INLINE vf32 load_halves(const char *p, ptrdiff_t stride, const uint32_t *zero, const int part) {
@@ -175,7 +185,7 @@ MP_INLINE vf32 load_b(const char *p, ptrdiff_t stride, const uint32_t *zero, con
 /* Whether a and b are multiplied as signed bytes, without ^ 0x80. */
 MP_INLINE int is_signed(const int kind) {
 #ifdef MP_NATIVE_S8
-    return kind == KIND_quads_s8 || kind == KIND_quads_in_place || kind == KIND_quads_shifted;
+    return kind == KIND_quads_s8 || kind == KIND_quads_in_place || is_nibbles(kind);
 #else
     (void)kind;
     return 0;

@@ -152,6 +152,12 @@ MP_INLINE void multiply_k_block_again(const mp_gemm *g, const block_column *t, v
     load_sums(c, block.sums, block.ld, rows, vectors);
 }
 
+/* The scales of 16 columns of a K block; half of them for F4, which is multiplied as twice its value. */
+MP_INLINE vf32 scale_of_block(const float *scale, const int kind) {
+    const vf32 whole = load_f32(scale);
+    return kind == KIND_quads_f4 ? mul_f32(whole, set_f32(0.5f)) : whole;
+}
+
 /* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before, if there are any. */
 MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                          const int kind, const int rows, const int vectors) {
@@ -166,7 +172,7 @@ MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST
         const float *scale = g->accumulators.block_scale + block * g->accumulators.block_scale_ld + t->column;
         MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
-                const vf32 by = load_f32(scale + j * MP_LANES);
+                const vf32 by = scale_of_block(scale + j * MP_LANES, kind);
                 const vf32 scaled = mul_of_kind(c[i][j], by, kind);
                 c[i][j]
                     = adds ? fma_of_kind(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4)), kind) : scaled;
@@ -247,8 +253,8 @@ MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t
 
 /* The initial sums of quads with zero points: minus zero points times sums of rows of a over the K block. */
 MP_INLINE void start_of_shifted(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
-                                const int rows, const int vectors) {
-    const uint32_t *const zero = zeros_at(g, t, start, KIND_quads_shifted);
+                                const int kind, const int rows, const int vectors) {
+    const uint32_t *const zero = zeros_at(g, t, start, kind);
     const int32_t *sum = g->operands.block_sums + t->row * g->operands.block_sums_ld + start / g->shape.k_block;
     MP_UNROLL_16 for (int i = 0; i < rows; i++, sum += g->operands.block_sums_ld)
         MP_UNROLL_8 for (int j = 0; j < vectors; j++)
@@ -259,8 +265,8 @@ MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOS
                           const int kind, const int rows, const int vectors) {
     const ptrdiff_t ld = is_integer(kind) ? g->accumulators.init_ld : 0;
     const ptrdiff_t column = t->column + (ld ? start / g->shape.k_block * ld : 0);
-    if (kind == KIND_quads_shifted)
-        start_of_shifted(g, t, c, start, rows, vectors);
+    if (is_nibbles(kind))
+        start_of_shifted(g, t, c, start, kind, rows, vectors);
     else if (g->accumulators.resume)
         load_sums(c, partial_sums(g, t), g->accumulators.ld * 4, rows, vectors);
     else
@@ -294,7 +300,7 @@ MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind
         MP_COMPILER_BARRIER;
         if (scale)
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
-                const vf32 by = load_f32(scale + t->column + j * MP_LANES);
+                const vf32 by = scale_of_block(scale + t->column + j * MP_LANES, kind);
                 MP_UNROLL_16 for (int i = 0; i < rows; i++)
                     c[i][j] = fma_f32(f32_from_i32(as_u32(sums[i][j])), by, c[i][j]);
             }

@@ -140,7 +140,7 @@ MP_INLINE void put_wider(vu32 x, char *to, ptrdiff_t columns, const int integers
 
 /* copy_shifted of mp_copies: into the type of the arithmetic or (wider) into elements twice as wide. */
 MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_zeros *zeros, char *to,
-                              const mp_arithmetic arithmetic, const int wider) {
+                              const mp_arithmetic arithmetic, const mp_format format, const int wider) {
     enum { GROUP = 8 };
     const int size = arithmetic == MP_WIDE ? 1 : arithmetic == MP_PAIRS ? 2 : 4, parts = GROUP / size;
     const ptrdiff_t all = (k + size - 1) / size;
@@ -152,7 +152,7 @@ MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_
             const vu32 word = load_u32(b + j * 4), zero = load_u32(words + j);
             MP_UNROLL_8 for (int part = 0; part < parts; part++)
                 if (row + part < all) {
-                    const vu32 x = less_zero_i4(word, zero, arithmetic, part);
+                    const vu32 x = less_zero(word, zero, arithmetic, format, part);
                     char *const at = in_micro_panels(to, (row + part) << wider, all << wider, j, n);
 #ifdef MP_WIDENS
                     if (wider) put_wider(x, at, at_most(n - j, MICRO_PANEL), arithmetic == MP_QUADS);

@@ -84,24 +84,28 @@ MP_TRANSPOSED(pairs_bf16)
 #include "products/kinds.def"
 
 #ifndef MP_QUADS_ONLY
-#define MP_SHIFTED(NAME, ARITHMETIC, WIDER)                                                           \
+#define MP_SHIFTED(NAME, ARITHMETIC, FORMAT, WIDER)                                                   \
     static void NAME(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst) {   \
-        decode_shifted(k, n, src, zeros, dst, ARITHMETIC, WIDER);                                     \
+        decode_shifted(k, n, src, zeros, dst, ARITHMETIC, FORMAT, WIDER);                             \
     }
-MP_SHIFTED(copy_wide, MP_WIDE, 0)
-MP_SHIFTED(copy_pairs, MP_PAIRS, 0)
-MP_SHIFTED(copy_quads, MP_QUADS, 0)
+MP_SHIFTED(copy_wide, MP_WIDE, MP_I4, 0)
+MP_SHIFTED(copy_pairs, MP_PAIRS, MP_I4, 0)
+MP_SHIFTED(copy_quads, MP_QUADS, MP_I4, 0)
+MP_SHIFTED(copy_quads_f4, MP_QUADS, MP_F4, 0)
 #ifdef MP_WIDENS
-MP_SHIFTED(copy_wider_pairs, MP_PAIRS, 1)
-MP_SHIFTED(copy_wider_quads, MP_QUADS, 1)
+MP_SHIFTED(copy_wider_pairs, MP_PAIRS, MP_I4, 1)
+MP_SHIFTED(copy_wider_quads, MP_QUADS, MP_I4, 1)
+MP_SHIFTED(copy_wider_f4, MP_QUADS, MP_F4, 1)
 #endif
 #endif
 
-static void gemm_shifted_quads(const mp_gemm *g) {
+MP_INLINE void gemm_nibbles(const mp_gemm *g, void (*panel)(const mp_gemm *)) {
     mp_gemm padded = *g;
     padded.shape.k += -g->shape.k & 7;
-    in_environment(&padded, panel_quads_shifted, MP_QUADS);
+    in_environment(&padded, panel, MP_QUADS);
 }
+static void gemm_shifted_quads(const mp_gemm *g) { gemm_nibbles(g, panel_quads_shifted); }
+static void gemm_shifted_f4(const mp_gemm *g) { gemm_nibbles(g, panel_quads_f4); }
 
 #ifdef MP_WIDENS
 static void gemm_recoded_pairs(const mp_gemm *g) {
@@ -122,7 +126,7 @@ static void gemm_recoded_quads(const mp_gemm *g) {
 
 /* The fields of mp_products that MP_WAY fills. */
 #define MP_FIELD_gemm(FORMAT) gemm[FORMAT]
-#define MP_FIELD_gemm_shifted(FORMAT) gemm_shifted
+#define MP_FIELD_gemm_shifted(FORMAT) gemm_shifted[FORMAT]
 #define MP_FIELD_in_place(FORMAT) in_place[FORMAT]
 #define MP_FIELD_transposed(FORMAT) transposed[FORMAT]
 #define MP_FIELD_in_turn(FORMAT) in_turn[FORMAT]
@@ -138,12 +142,14 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
     [MP_WIDE].decoded.few_rows_shifted = MP_FEW_ROWS_SHIFTED_WIDE,
     [MP_PAIRS].decoded.few_rows_shifted = MP_FEW_ROWS_SHIFTED_PAIRS,
     [MP_QUADS].decoded.few_rows_shifted = MP_FEW_ROWS_SHIFTED_QUADS,
-    [MP_QUADS].gemm_shifted = gemm_shifted_quads,
+    [MP_QUADS].gemm_shifted[MP_I4] = gemm_shifted_quads, [MP_QUADS].gemm_shifted[MP_F4] = gemm_shifted_f4,
 #ifndef MP_QUADS_ONLY
-    [MP_WIDE].decoded.copy_shifted = copy_wide, [MP_PAIRS].decoded.copy_shifted = copy_pairs,
-    [MP_QUADS].decoded.copy_shifted = copy_quads,
+    [MP_WIDE].decoded.copy_shifted[MP_I4] = copy_wide, [MP_PAIRS].decoded.copy_shifted[MP_I4] = copy_pairs,
+    [MP_QUADS].decoded.copy_shifted[MP_I4] = copy_quads, [MP_QUADS].decoded.copy_shifted[MP_F4] = copy_quads_f4,
 #ifdef MP_WIDENS
-    [MP_PAIRS].recoded.copy_shifted = copy_wider_pairs, [MP_QUADS].recoded.copy_shifted = copy_wider_quads,
+    [MP_PAIRS].recoded.copy_shifted[MP_I4] = copy_wider_pairs,
+    [MP_QUADS].recoded.copy_shifted[MP_I4] = copy_wider_quads,
+    [MP_QUADS].recoded.copy_shifted[MP_F4] = copy_wider_f4,
 #endif
 #endif
 #ifdef MP_WIDENS
@@ -174,14 +180,16 @@ const mp_packing MP_EXPORTED(packing) = {
              [MP_F8_E4M3FN] = pack_quads,
              [MP_F8_E5M2] = pack_quads,
              [MP_I8] = pack_quads,
-             [MP_I4] = pack_i4},
+             [MP_I4] = pack_i4,
+             [MP_F4] = pack_i4},
     .unpack = {[MP_F32] = unpack_words,
                [MP_F16] = unpack_halves,
                [MP_BF16] = unpack_pairs,
                [MP_F8_E4M3FN] = unpack_quads,
                [MP_F8_E5M2] = unpack_quads,
                [MP_I8] = unpack_quads,
-               [MP_I4] = unpack_i4},
+               [MP_I4] = unpack_i4,
+               [MP_F4] = unpack_f4},
 };
 #endif
 #endif
