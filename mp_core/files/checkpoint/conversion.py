@@ -308,6 +308,7 @@ def _config(shards: Sequence[PlannedShard], policy: str, content: bytes) -> byte
     plans = [plan for shard in shards for plan in shard.plans]
     foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
     decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
+    decoded |= any(plan.tensor.packed is not None for plan in plans)  # copies of these are codes of mp_core
     codes = any(plan.new_coding is not None for plan in plans)
     policies = {name: own for shard in shards for name, own in shard.policies.items()}
     return update_config(content, policy, policies, dtype=_dtype(shards), codes=codes, decoded=decoded)
