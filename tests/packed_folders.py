@@ -5,6 +5,7 @@ says otherwise. Codes in words are unsigned: 8 or 128 more than signed ones.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -111,24 +112,28 @@ def shuffled(k, group, rng):
     return rng.permutation(np.arange(k) // group)
 
 
-def write(folder, config, pack, keep=(), prefix=""):
-    """Write a tiny BERT whose matrices are packed, and beside it, in FOLDER-floats, the numbers that they stand for.
+def write(folder, config, pack, keep=()):
+    """Write :func:`packed_copies` of a tiny BERT."""
+    return packed_copies(tiny_bert.write(Path(f"{folder}-source")), folder, config, pack, keep)
+
+
+def packed_copies(source, folder, config, pack, keep=()):
+    """Write a copy of a model whose matrices are packed, and in FOLDER-floats one of the numbers that they stand for.
 
     `pack` is a function of a matrix and a generator. Layers whose names contain one of `keep` stay floats.
     """
     rng = np.random.default_rng(5)
-    plain = tiny_bert.write(Path(f"{folder}-floats"), prefix=prefix)
-    packed = tiny_bert.write(Path(folder), prefix=prefix)
+    packed, plain = (Path(shutil.copytree(source, target)) for target in (folder, f"{folder}-floats"))
     tensors, floats = {}, {}
-    for name, x in load_file(plain / "model.safetensors").items():
-        module = name.removesuffix(".weight")
-        if x.ndim != 2 or "embeddings" in name or any(part in name for part in keep):
+    for name, x in load_file(source / "model.safetensors").items():
+        if x.ndim != 2 or "embed" in name or any(part in name for part in keep):
             tensors[name] = floats[name] = x
             continue
         parts, floats[name] = pack(x, rng)
-        tensors |= {f"{module}.{part}": value for part, value in parts.items()}
-    save_file(tensors, packed / "model.safetensors")
-    save_file(floats, plain / "model.safetensors")
+        tensors |= {f"{name.removesuffix('.weight')}.{part}": value for part, value in parts.items()}
+    metadata = {"format": "pt"}
+    save_file(tensors, packed / "model.safetensors", metadata)
+    save_file(floats, plain / "model.safetensors", metadata)
     settings = json.loads((packed / "config.json").read_text()) | {"quantization_config": config}
     (packed / "config.json").write_text(json.dumps(settings))
     return packed, plain
