@@ -274,12 +274,19 @@ def test_groups_of_any_even_length(tmp_path, group):
 
 @pytest.mark.parametrize("length", [1, 3, 9, 17, 31])
 def test_lines_that_do_not_fill_their_words(tmp_path, length):
-    x = RNG.standard_normal((5, length)).astype(np.float32)
-    parts, numbers = pack(x, RNG, group=None, symmetric=False)
-    save_file({f"l.{part}": value for part, value in parts.items()}, tmp_path / "model.safetensors")
-    config = compressed("pack-quantized", group=None, symmetric=False)
-    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": config}))
-    np.testing.assert_array_equal(mp.dequantize(open_tensors(tmp_path)["l.weight"]), numbers)
+    x = RNG.standard_normal((8, length)).astype(np.float32)
+    asymmetric = compressed("pack-quantized", group=None, symmetric=False)
+    of_layouts = {
+        "pack": (asymmetric, pack(x[:5], RNG, group=None, symmetric=False)),
+        "awq": (AWQ | {"group_size": -1}, folders.awq(x, RNG, group=None)),
+    }
+    for name, (config, (parts, numbers)) in of_layouts.items():
+        (tmp_path / name).mkdir()
+        save_file({f"l.{part}": value for part, value in parts.items()}, tmp_path / name / "model.safetensors")
+        (tmp_path / name / "config.json").write_text(json.dumps({"quantization_config": config}))
+        q = open_tensors(tmp_path / name)["l.weight"]
+        np.testing.assert_array_equal(mp.dequantize(q), numbers)
+        assert length % 2 == 0 or (q.values[:, -1] < 16).all()
 
 
 def test_long_lines_are_read_in_pieces(tmp_path):

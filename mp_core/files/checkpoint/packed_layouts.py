@@ -14,7 +14,6 @@ import numpy as np
 
 from mp_core.arrays import F32, I8, I32, Array, cast
 from mp_core.arrays.quantization import QuantizedArray, dequantize
-from mp_core.arrays.quantization.array import pack_pairs
 from mp_core.arrays.quantization.codes import CODES
 from mp_core.arrays.quantization.recipe import positive_and_finite
 from mp_core.files.checkpoint.coding import MAX_GROUP, Box, Coding
@@ -26,8 +25,8 @@ from mp_core.policies.dtype_policies.schemes import Scheme
 __all__ = ["LAYOUTS", "Layout", "Packed", "Place", "box_of", "packed_in", "read_place", "viewed"]
 
 _SCALES = ("float32", "float16", "bfloat16")
-_AWQ = np.argsort([0, 2, 4, 6, 1, 3, 5, 7])
-"""Column of eight neighbours -> its place among the 4-bit codes of an int32, from the lowest bits on."""
+_AWQ = 0, 2, 4, 6, 1, 3, 5, 7
+"""The columns of eight neighbours whose 4-bit codes are in an int32, from the lowest bits on."""
 
 
 class Place(NamedTuple):
@@ -327,10 +326,15 @@ def _signed(words: Array, bits: int, length: int) -> Array:
     stored = np.ascontiguousarray(words).view(np.uint8)[:, : -(-length * bits // 8)]
     if bits == 8:
         return (stored ^ 0x80).view(np.int8)
-    codes = stored ^ 0x88
+    return _sign_bits(stored.copy(), length)
+
+
+def _sign_bits(pairs: Array, length: int) -> Array:
+    """Change unsigned 4-bit codes in pairs to signed ones in place, and return them; `length` is that of a line."""
+    pairs ^= 0x88
     if length % 2:
-        codes[:, -1] &= 15  # the unused half of the last byte
-    return codes
+        pairs[:, -1] &= 15  # the unused half of the last byte
+    return pairs
 
 
 def _single(words: Array, bits: int, length: int) -> Array:
@@ -451,17 +455,23 @@ def _q_scales(packed: Packed, read: Read) -> Array:
     return _positive(packed.parts["scales"], read(packed.parts["scales"]).T)
 
 
-def _awq_codes(words: Array) -> Array:
-    """Return the signed codes of AWQ's int32, int8 of shape (columns, rows)."""
-    stored = _single(words, 4, words.shape[1] * 8).reshape(len(words), -1, 8)
-    return np.ascontiguousarray(stored[:, :, _AWQ].reshape(len(words), -1).T)
-
-
 def _read_awq(packed: Packed, read: Read) -> Parts:
-    codes = _awq_codes(read(packed.parts["qweight"]))
-    values = np.empty((codes.shape[0], -(-codes.shape[1] // 2)), np.uint8)
-    pack_pairs(codes, values)
-    return Parts(values, _q_scales(packed, read), _awq_codes(read(packed.parts["qzeros"])))
+    words, zeros = read(packed.parts["qweight"]), read(packed.parts["qzeros"])
+    zero = _single(zeros, 4, 8 * zeros.shape[1]).reshape(len(zeros), -1, 8)[:, :, np.argsort(_AWQ)]
+    return Parts(_awq_codes(words), _q_scales(packed, read), zero.reshape(len(zeros), -1).T)
+
+
+def _awq_codes(words: Array) -> Array:
+    """Return the signed codes of AWQ's int32, (inputs, words), as int4 in pairs of inputs, (outputs, pairs)."""
+    rows, columns = words.shape
+    stored = np.zeros((rows + rows % 2, 4 * columns), np.uint8)
+    stored[:rows] = words.view(np.uint8)
+    even, odd = stored[::2], stored[1::2]
+    low, high = (even & 15) | (odd << 4), (even >> 4) | (odd & 0xF0)  # the codes in each half of a byte, by pairs
+    codes = np.empty((columns, 8, len(even)), np.uint8)
+    for place, column in enumerate(_AWQ):
+        codes[:, column] = (high if place % 2 else low)[:, place // 2 :: 4].T
+    return _sign_bits(codes.reshape(8 * columns, -1), rows)
 
 
 def _read_gptq(packed: Packed, read: Read) -> Parts:
