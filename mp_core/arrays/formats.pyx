@@ -28,10 +28,11 @@ def _name(int number):
 cdef int number
 FLOATS = {_name(number): number for number in range(<int>MP_FLOATS)}
 CASTS = FLOATS | {"float64": MP_F64}                         # what casts read
-# Right operands of products, packed. int4 exists only packed.
+# Right operands of products, packed. Those in FOURS exist only packed.
 PANELS = {_name(number): number for number in range(<int>MP_PANEL_FORMATS) if mp_group[number]}
+FOURS = ("int4", "float4_e2m1fn")
 RESULTS = FLOATS | {"int32": MP_I32}                      # results of products
-NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4")  # if B has one of these, the result has A's type
+NARROW = ("float8_e4m3fn", "float8_e5m2", "int8", "int4", "float4_e2m1fn")  # if B has one of these, the result has A's type
 
 PANEL_DTYPES = {name: dtype_of(name) for name in PANELS}
 RESULT_DTYPES = frozenset(ALLOWED[name] for name in RESULTS)

@@ -9,6 +9,7 @@ cdef extern from "kernels.h" nogil:
         MP_FLOATS
         MP_I8
         MP_I4
+        MP_F4
         MP_PANEL_FORMATS
         MP_I32
         MP_U8
@@ -51,6 +52,7 @@ cdef extern from "kernels.h" nogil:
         MP_CODE_U8
         MP_CODE_E4M3FN
         MP_CODE_E5M2
+        MP_CODE_E2M1
 
     ctypedef struct mp_part:
         Py_ssize_t rows, cols

@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, dtypes
+from mp_core.arrays.formats import FOURS
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.layers import activations
 from mp_core.layers.base.quantization import computes_in
@@ -31,7 +32,7 @@ def side_by_side(layers: Sequence[Dense], inputs: Array) -> list[Array]:
     One product is possible if:
 
     - all layers are Dense, without activation, and compute in the dtype of the inputs;
-    - all kernels are floats, or all are int4 codes, or all are int8 codes without groups and zero points;
+    - all kernels are floats, or all are 4-bit codes of one type, or all are int8 codes without groups and zero points;
     - codes: inputs are quantized dynamically, or by the same fixed scales for all layers;
     - no kernel is being trained, since it changes at every step.
 
@@ -115,7 +116,7 @@ def _of_codes(forms: list[Form], bias: Array | None, dtype: np.dtype[Any]) -> Pr
     if not all(isinstance(q, QuantizedArray) and q.axis == (0,) for q in matrices):
         return None
     kinds = {(dtypes.name_of(q.dtype), q.group_size, q.zero_point is None) for q in matrices}
-    if len(kinds) > 1 or not all(kind == ("int8", None, True) or kind[0] == "int4" for kind in kinds):
+    if len(kinds) > 1 or not all(kind == ("int8", None, True) or kind[0] in FOURS for kind in kinds):
         return None
     first = matrices[0]
     values, scale = (np.concatenate([getattr(q, name) for q in matrices]) for name in ("values", "scale"))

@@ -7,7 +7,7 @@ calibrated layer, one for each element along k.
 from cpython.ref cimport PyObject
 cimport numpy as cnp
 
-from mp_core.core.header cimport MP_I4, MP_I8
+from mp_core.core.header cimport MP_F4, MP_I4, MP_I8
 from mp_core.arrays.products.operands cimport TO_CODES, Call, multiply
 from mp_core.arrays.products.panels cimport PackedMatrix
 
@@ -63,7 +63,8 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     """
     if not isinstance(b, PackedMatrix) or not has_dynamic_products(<PackedMatrix>b):
         found = b if isinstance(b, PackedMatrix) else type(b).__name__
-        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column, or of int4; received {found}")
+        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column, of int4, or of float4_e2m1fn in "
+                        f"scale groups; received {found}")
     if scale is not None:
         if isinstance(scale, bool) or getattr(scale, "dtype", None) == np.bool_:
             raise TypeError(f"`scale` must be a number; received {scale!r}")
@@ -93,7 +94,7 @@ cdef bint has_dynamic_products(PackedMatrix b):
     """Return whether a kernel multiplies int8 rows by the codes of b."""
     if b.scale is None or len(b.shape) != 2:
         return False
-    return b.format == MP_I4 or (b.format == MP_I8 and not b.group)
+    return b.format == MP_I4 or (b.group > 0) == (b.format == MP_F4)
 
 
 cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:

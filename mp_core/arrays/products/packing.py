@@ -23,8 +23,8 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     ----------
     b : array-like or QuantizedArray
         Shape (..., k, n). A :class:`QuantizedArray` must have two axes, and one scale, one per column, or one per
-        column and group along k (symmetric codes or int4, groups of a multiple of 8). uint8 and uint4 codes are stored
-        as int8; the zero points of uint8 are shifted by 128.
+        column and group along k (symmetric codes or int4, groups of a multiple of 8), as in microscaling formats.
+        uint8 and uint4 codes are stored as int8; the zero points of uint8 are shifted by 128.
     dtype : {"float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int8"}, optional
         Cast to this type first. Default: the type of `b`.
 
@@ -36,8 +36,8 @@ def pack(b: Any, *, dtype: PanelName | DTypeLike | None = None) -> PackedMatrix:
     Notes
     -----
     Memory: the bytes of `b` with k rounded up to a multiple of 1 (float32, float16), 2 (bfloat16), 4 (float8, int8) or
-    8 (int4), 64 more bytes, 4 bytes per column for int8, and the scales and zero points of a QuantizedArray (for int4,
-    zero points are int8).
+    8 (int4, float4_e2m1fn), 64 more bytes, 4 bytes per column for int8, and the scales and zero points of a
+    QuantizedArray (for int4, zero points are int8).
 
     With float rows, packed int4 with zero points is multiplied as ``values - zero_point``, and the sums are scaled. An
     array of such codes that is not packed is dequantized first (:func:`matmul`).

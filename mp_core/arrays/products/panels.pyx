@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
+    MP_F4, MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
     mp_kernels, mp_listener,
 )
 from mp_core.core.signals cimport heard, listen
@@ -67,7 +67,7 @@ cdef class PackedMatrix:
     shape : tuple of int
         The logical shape, ``(..., k, n)``.
     dtype : numpy.dtype
-        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8 or int4.
+        float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int4 or float4_e2m1fn.
     scale : numpy.ndarray or None
         For a packed :class:`mp_core.QuantizedArray`: float32, of shape (n,) or (groups along k, n).
     zero_point : numpy.ndarray or None
@@ -107,7 +107,7 @@ cdef class PackedMatrix:
         self.data = _part(data, "data", (data_bytes,), np.uint8)
         self.column_sums = _part(column_sums, "column_sums",
                                  (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
-        scaled = scale is not None or group_size is not None or self.format == MP_I4
+        scaled = scale is not None or group_size is not None or self.format in (MP_I4, MP_F4)
         self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
         shifted = zero_point is not None and scale is not None and (
             self.format == MP_I4 or (self.format == MP_I8 and not groups))
@@ -197,7 +197,7 @@ def aligned_empty(Py_ssize_t nbytes):
 def pack(cnp.ndarray b not None, dtype, scale=None, zero_point=None, group_size=None):
     """Pack `b`, of shape (..., k, n), native byte order and any strides.
 
-    `dtype` is the dtype of `b`, or int4 for codes stored as int8.
+    `dtype` is the dtype of `b`, or int4 or float4_e2m1fn for codes with one in each byte.
     """
     cdef mp_packed_matrix p
     cdef int ndim = cnp.PyArray_NDIM(b), threads

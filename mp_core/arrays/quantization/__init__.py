@@ -5,6 +5,7 @@
 | `array.py` | :class:`QuantizedArray` |
 | `calls.pyx` | the functions `quantize` and `dequantize` |
 | `general.py` | their general path, for arguments that kernels cannot take |
+| `microscaling.py` | the formats MXFP4, MXFP8, MXINT8 and NVFP4: how their scales are computed |
 | `codes.py` | the types of codes, and how elements and scales correspond |
 | `recipe.pyx` | compiled: everything that depends only on shape, type of codes and axes |
 """

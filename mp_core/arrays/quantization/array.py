@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, I8, I32, Array, asarray, cast, imported, out_of_band, refuse_masked
-from mp_core.arrays.dtypes import name_of
+from mp_core.arrays.dtypes import STORED, name_of
 from mp_core.arrays.quantization.codes import CODES, Codes, Plan, plan_of, spelled, stored_shape
 from mp_core.arrays.quantization.recipe import QuantizedFields, Recipe, pack_nibbles, unpack_nibbles
 from mp_core.utilities.arguments import axis_of, integer
@@ -25,14 +25,14 @@ class QuantizedArray(QuantizedFields):
     """A quantized array: codes q with the values ``scale * (q - zero_point)``.
 
     :func:`quantize` makes it. To make one from codes of another tool, pass `scale` and `zero_point` as to
-    :func:`quantize`; `values` may be an array of ml_dtypes' int4 or uint4. For ONNX, where `axis` and `block_size` have
-    other meanings, use :meth:`from_onnx`.
+    :func:`quantize`; `values` may be an array of ml_dtypes' int4, uint4 or float4_e2m1fn, and `scale` one of
+    float8_e8m0fnu. For ONNX, where `axis` and `block_size` have other meanings, use :meth:`from_onnx`.
 
     Attributes
     ----------
     values : ndarray
-        The codes: int8, uint8, int16, uint16, float8_e4m3fn or float8_e5m2. int4 and uint4 codes are stored in uint8,
-        two in a byte along the last axis, the one with the even index in the low half.
+        The codes: int8, uint8, int16, uint16, float8_e4m3fn or float8_e5m2. int4, uint4 and float4_e2m1fn codes are
+        stored in uint8, two in a byte along the last axis, the one with the even index in the low half.
     scale : ndarray
         float32 (positive if :func:`quantize` made it), with as many axes as the array, of length 1 where it is shared.
     zero_point : ndarray or None
@@ -43,9 +43,9 @@ class QuantizedArray(QuantizedFields):
         The number of neighbours that share a scale along the one axis that is not in `axis`. None: all of them.
         `scale` has ``ceil(length / group_size)`` entries along that axis.
     dtype : dtype
-        The type of the codes: the dtype of `values` (default), or ml_dtypes' int4 or uint4.
+        The type of the codes: the dtype of `values` (default), or ml_dtypes' int4, uint4 or float4_e2m1fn.
     shape : tuple of int
-        The shape of the array. Default: the shape of `values`; for int4 and uint4 stored in bytes, with twice the
+        The shape of the array. Default: the shape of `values`; for 4-bit codes stored in bytes, with twice the
         length of the last axis.
 
     Raises
@@ -54,7 +54,7 @@ class QuantizedArray(QuantizedFields):
         `values` is not an ndarray of these types, `scale` is not numeric, or `zero_point` is not of integers.
     ValueError
         Shapes do not fit; `axis` or `group_size` does not fit the shape; a zero point is out of the range of the codes,
-        or given for an 8-bit float.
+        or given for a float type.
 
     Examples
     --------
@@ -248,7 +248,7 @@ def _codes_of(values: Any, dtype: DTypeLike | None) -> Codes:
     codes = CODES.get(name)
     if codes is None or not isinstance(values, np.ndarray) or found != codes.storage:
         raise TypeError(
-            f"`values` must be an ndarray of {', '.join(CODES)}, or of uint8 for int4 and uint4; received "
+            f"`values` must be an ndarray of {', '.join(CODES)}, or of uint8 for types of 4 bits; received "
             f"{type(values).__name__} of {found} for {name}"
         )
     return codes
@@ -262,7 +262,7 @@ def _lengths(shape: Any) -> tuple[int, ...]:
 
 
 def _in_pairs(values: Array, dtype: DTypeLike | None, shape: Any) -> tuple[Array, DTypeLike | None, Any]:
-    """Pack values of ml_dtypes' int4 or uint4, which take a byte each, in pairs; return others as they are."""
+    """Pack values of ml_dtypes' 4-bit types, which take a byte each, in pairs; return others as they are."""
     codes = CODES.get(name_of(values.dtype))
     if codes is None or not codes.packed or (dtype is not None and spelled(dtype) != codes.dtype.name):
         return values, dtype, shape
@@ -288,7 +288,8 @@ def unpacked_codes(q: QuantizedArray) -> Array:
     """Return the codes of `q`, one in each element; int4 and uint4 codes as int8."""
     check_unchanged(q)
     codes = CODES[name_of(q.dtype)]
-    return unpack_pairs(q.values, q.shape, codes) if codes.packed else q.values
+    values = unpack_pairs(q.values, q.shape, codes) if codes.packed else q.values
+    return (values & 15).view(codes.dtype) if codes.packed and codes.is_float else values
 
 
 def check_unchanged(q: QuantizedArray) -> None:
@@ -318,8 +319,8 @@ def unpack_pairs(packed: Array, shape: tuple[int, ...], kind: Codes) -> Array:
 
 def for_scales(value: Any, plan: Plan | Recipe, argument: str) -> Array:
     """Return `value` broadcast to the shape of the scales; raise ValueError if it does not fit."""
-    if isinstance(value, np.ndarray) and name_of(value.dtype) in ("int4", "uint4"):
-        value = value.astype(I8)
+    if isinstance(value, np.ndarray) and name_of(value.dtype) in STORED:
+        value = value.astype(I8 if argument == "zero_point" else F32)
     array = asarray(value, argument)
     axes, shape = plan.axes, plan.scale_shape
     if array.shape == shape:

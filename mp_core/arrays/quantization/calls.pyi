@@ -18,6 +18,15 @@ def quantize(
     zero_point: ArrayLike | None = None,
     out: QuantizedArray | None = None,
 ) -> QuantizedArray: ...
+def quantize_blocks(
+    name: str,
+    x: ArrayLike,
+    axis: int | Sequence[int] | None = None,
+    group_size: int | None = None,
+    out: QuantizedArray | None = None,
+    whole: float | None = None,
+    **others: tuple[Any, Any],
+) -> QuantizedArray: ...
 def dequantize(
     q: QuantizedArray, dtype: FloatName | DTypeLike = "float32", *, out: np.ndarray[Any, Any] | None = None
 ) -> np.ndarray[Any, Any]: ...

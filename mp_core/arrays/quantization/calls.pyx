@@ -11,10 +11,13 @@ from mp_core.core.arrays cimport may_be_key
 from mp_core.core.header cimport MP_CODE_U8, MP_FLOATS
 from mp_core.arrays.quantization.recipe cimport QuantizedFields, Recipe, fits, positive_and_finite
 
+import numpy as np
+
 from mp_core.arrays import FORMATS, cast, check_out, imported_out
 from mp_core.arrays.dtypes import parse
 from mp_core.arrays.quantization import general
 from mp_core.arrays.quantization.array import QuantizedArray
+from mp_core.arrays.quantization.microscaling import MICROSCALING, arguments as microscaled
 
 cnp.import_array()
 
@@ -92,13 +95,15 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
         Any shape; float types (float64 is rounded to float32 first) or integers.
     axis : int or sequence of int, optional
         The axes along which scales vary: 1 gives one scale per column of a matrix, 0 one per row. None: a single scale.
-    dtype : {"int8", "uint8", "int4", "uint4", "int16", "uint16", "float8_e4m3fn", "float8_e5m2"}
-        int4 and uint4 codes are packed in pairs; see :class:`QuantizedArray`. int16 and uint16 need a given `scale`.
+    dtype : {"int8", "uint8", "int4", "uint4", "int16", "uint16", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn", \
+"mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4"}
+        4-bit codes are packed in pairs; see :class:`QuantizedArray`. int16 and uint16 need a given `scale`. The last
+        five are microscaling formats, see Notes.
     symmetric : bool
         How scales are computed:
 
         - True: the zero point is 0, and ``scale = max|x| / largest``, where largest is 127 for int8, 7 for int4, 448 or
-          57344 for the 8-bit floats. For uint8 and uint4, the range [0, max x] is mapped to 0..255 or 0..15.
+          57344 for the 8-bit floats, 6 for float4_e2m1fn. For uint8 and uint4, the range [0, max x] is mapped to 0..255 or 0..15.
         - False, for integers only: the range [lo, hi] of `x`, extended to include 0, is mapped to all codes:
           ``scale = (hi - lo) / (qmax - qmin)``, ``zero_point = round(qmin - lo / scale)``. This is the formula of ONNX
           DynamicQuantizeLinear.
@@ -125,20 +130,37 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     ValueError
         `axis` is out of range or repeated; `group_size` is not positive, or `axis` does not leave out exactly one axis;
         `scale` is not positive and finite, or missing for 16 bits; `zero_point` is given without `scale`, or is out of
-        the range of the codes; a zero point or ``symmetric=False`` is given for an 8-bit float; shapes do not
-        broadcast; or `out` does not fit the result.
+        the range of the codes; a zero point or ``symmetric=False`` is given for a float type; shapes do not broadcast;
+        `out` does not fit the result; or the blocks of a microscaling format do not divide their axis.
 
     Notes
     -----
     Infinities become the end of the range and are ignored when scales are computed. NaN becomes the zero point, or +0
-    in an 8-bit float. If the elements that share a scale are empty, all zero or not finite, the scale is 1. Codes of
-    8-bit floats are ``x / scale``, clamped to the finite numbers of the type and rounded once more, to nearest even, as
+    in a float type. If the elements that share a scale are empty, all zero or not finite, the scale is 1. Codes of
+    float types are ``x / scale``, clamped to the finite numbers of the type and rounded once more, to nearest even, as
     by :func:`mp_core.cast`.
 
     ONNX QuantizeLinear divides in the type of `x` and `scale`. If both are float16 or bfloat16, it rounds the quotient
     to that type before it rounds to a code, which changes some codes by one. To get those codes, divide with NumPy in
     that type: ``codes = quantize(x / scale, scale=1.0, zero_point=zero_point)``. Their scale is `scale`, so the array
     is ``QuantizedArray.from_onnx(codes.values, scale, zero_point)``.
+
+    **Microscaling formats** have blocks of neighbours with a scale each, along the one axis that `axis` leaves out (by
+    default the last one), whose length must be a multiple of the block. `symmetric`, `scale` and `zero_point` must have
+    their defaults.
+
+    =============== ================== ===== =============================================================
+    `dtype`         codes              block scale of a block
+    =============== ================== ===== =============================================================
+    ``mxfp4``       float4_e2m1fn      32    ``2 ** (floor(log2(max|x|)) - 2)``
+    ``mxfp8_e4m3``  float8_e4m3fn      32    ``2 ** (floor(log2(max|x|)) - 8)``
+    ``mxfp8_e5m2``  float8_e5m2        32    ``2 ** (floor(log2(max|x|)) - 15)``
+    ``mxint8``      int8, -127..127    32    ``2 ** (floor(log2(max|x|)) - 6)``
+    ``nvfp4``       float4_e2m1fn      16    ``float8_e4m3fn(max|x| / 6 / g) * g``, one ``g`` for the array
+    =============== ================== ===== =============================================================
+
+    docs/numerics.md states the limits of these scales. To use scales of your own, name the type of the codes and
+    `group_size`.
 
     Examples
     --------
@@ -147,10 +169,16 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
     >>> import numpy as np
     >>> quantize(np.ones((100, 3)), axis=1, group_size=64, dtype="int4").scale.shape
     (2, 3)
+    >>> q = quantize(np.full(32, 7.0), dtype="mxfp4")
+    >>> q.scale, float(dequantize(q)[0])
+    (array([1.], dtype=float32), 6.0)
     """
     cdef Recipe r
     cdef QuantizedFields q
     cdef bint with_zeros
+    if type(dtype) is str and dtype in MICROSCALING:
+        return quantize_blocks(dtype, x, axis, group_size, out, symmetric=(symmetric, True), scale=(scale, None),
+                               zero_point=(zero_point, None))
     if not (type(x) is cnp.ndarray and format_of(x) < MP_FLOATS and may_be_key(dtype) and type(symmetric) is bool
             and (axis is None or type(axis) is int) and (group_size is None or type(group_size) is int)
             and is_usual(scale) and is_usual(zero_point)):
@@ -181,6 +209,19 @@ def quantize(x, *, axis=None, dtype="int8", symmetric=True, group_size=None, sca
         r.run(x, format_of(x), q, scale is not None, False)
     else:
         general.convert(r, x, q, scale is not None, False)
+    return q
+
+
+def quantize_blocks(name, x, axis=None, group_size=None, out=None, whole=None, **others):
+    """Quantize x to a microscaling format. If x is a part of an array, `whole` is ``max|x|`` of that array.
+
+    int8 codes are symmetric: their range is -127..127.
+    """
+    codes, block = MICROSCALING[name].codes, MICROSCALING[name].block
+    x, axis, scale = microscaled(name, x, axis, group_size, whole, others)
+    q = quantize(x, axis=axis, dtype=codes, group_size=block, scale=scale, out=out)
+    if codes == "int8":
+        np.maximum(q.values, -127, out=q.values)
     return q
 
 

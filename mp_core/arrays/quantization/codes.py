@@ -55,6 +55,7 @@ CODES = {
         Codes(ALLOWED["uint16"], 0, 65535, ALLOWED["uint16"]),
         Codes(ALLOWED["float8_e4m3fn"], -448, 448, ALLOWED["float8_e4m3fn"], is_float=True),
         Codes(ALLOWED["float8_e5m2"], -57344, 57344, ALLOWED["float8_e5m2"], is_float=True),
+        Codes(STORED["float4_e2m1fn"], -6, 6, ALLOWED["uint8"], packed=True, is_float=True),
     )
 }
 

@@ -7,7 +7,8 @@ from libc.stdint cimport int32_t, uint8_t
 from mp_core.core.arrays cimport apart
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_NO_CLAMP, mp_active, mp_kernels, mp_listener,
+    MP_CODE_E2M1, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_I8, MP_CODE_U8, MP_STREAM, MP_NO_CLAMP, mp_active, mp_kernels,
+    mp_listener,
 )
 from mp_core.core.library cimport (
     MP_ASYMMETRIC, MP_POSITIVE, MP_QUANTIZE_WORK, MP_STREAMED, MP_SYMMETRIC, mp_quantization, mp_run_quantization,
@@ -17,10 +18,10 @@ from mp_core.core.signals cimport heard, listen
 
 cnp.import_array()
 
-# Type of codes -> mp_code. int4 and uint4 are quantized as int8 and packed afterwards.
+# Type of codes -> mp_code. Codes of 4 bits are computed in bytes (int4 and uint4 as int8) and packed afterwards.
 KINDS = {
     "int8": MP_CODE_I8, "uint8": MP_CODE_U8, "int4": MP_CODE_I8, "uint4": MP_CODE_I8, "float8_e4m3fn": MP_CODE_E4M3FN,
-    "float8_e5m2": MP_CODE_E5M2,
+    "float8_e5m2": MP_CODE_E5M2, "float4_e2m1fn": MP_CODE_E2M1,
 }
 
 

@@ -9,7 +9,7 @@ from mp_core.core.header cimport MP_LANES, MP_MOST_THREADS, MP_PAIRS, mp_paralle
 from mp_core.core.library cimport mp_arithmetic_of
 
 from mp_core.core.cpu import isa
-from mp_core.arrays.formats import PANELS
+from mp_core.arrays.formats import FOURS, PANELS
 
 cdef extern from "loops.h" nogil:
     enum:
@@ -29,7 +29,7 @@ cdef extern from "loops.h" nogil:
 
 cnp.import_array()
 
-FORMATS = {name: fmt for name, fmt in PANELS.items() if name != "int4"}  # formats of both operands
+FORMATS = {name: fmt for name, fmt in PANELS.items() if name not in FOURS}  # formats of both operands
 
 
 cdef struct Run:

@@ -24,12 +24,12 @@
 #endif
 
 /* Storage formats: first the floats of kernels/formats.def in its order, so that they are indices into widen[] and
- * narrow[]; then the integers of packed panels. */
+ * narrow[]; then the other formats of packed panels. F4 is float4_e2m1fn. */
 typedef enum {
 #define MP_FLOAT(NAME, ...) MP_##NAME,
 #include "formats.def"
     MP_FLOATS,
-    MP_I8 = MP_FLOATS, MP_I4,
+    MP_I8 = MP_FLOATS, MP_I4, MP_F4,
     MP_PANEL_FORMATS,
     MP_I32 = MP_PANEL_FORMATS, /* only a result of integer products */
     MP_U8,                     /* only a left operand of integer products */
@@ -85,9 +85,9 @@ enum {
  * = 64, or fewer in the last panel), as an array [ceil(K / group)][w] of groups; elements beyond K are 0. A group is
  * `group` consecutive elements along K in one word, the first in the lowest bits:
  *     f32: 1 in 32 bits   f16: 1 in 16 bits   bf16: 2 in 32 bits   float8, int8: 4 in 32 bits
- *     int4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
+ *     int4, F4: 8 in 32 bits, elements 0, 2, 4, 6 in the lower 16, elements 1, 3, 5, 7 in the upper 16
  * There are no gaps between panels. The four arrays below have, for each format, the bytes of an element in an array (1
- * for int4), the elements of a group, the bytes of a group, and the name that users write. */
+ * for int4 and F4), the elements of a group, the bytes of a group, and the name that users write. */
 static const ptrdiff_t mp_element_bytes[MP_FORMATS] = {
 #define MP_FORMAT(NAME, WORD, BYTES, GROUP, GROUP_BYTES) [MP_##NAME] = BYTES,
 #include "formats.def"
@@ -223,7 +223,7 @@ typedef struct {
 } mp_gemm;
 
 /* The types of quantized elements. */
-typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODES } mp_code;
+typedef enum { MP_CODE_I8, MP_CODE_U8, MP_CODE_E4M3FN, MP_CODE_E5M2, MP_CODE_E2M1, MP_CODES } mp_code;
 
 /* A part of an array that is quantized: a matrix of numbers x and a matrix of their codes q, with x about
  * scale * (q - zero_point). Element (i, j) has scale and zero point number i * by_row + j * by_column. */
@@ -273,7 +273,7 @@ typedef struct {
 } mp_quantizers;
 
 /* Packing. pack writes k elements of n columns of one panel, in the layout above. The source has strides rs along K and
- * cs along N, in bytes; an int4 source is int8. unpack is the inverse; it writes rows ldd elements apart. */
+ * cs along N, in bytes; a source of 4-bit elements has one in each byte. unpack is the inverse; it writes rows ldd elements apart. */
 typedef struct {
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
@@ -282,7 +282,8 @@ typedef struct {
 /* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel
  * columns (see mp_products), the last one with fewer; NULL if there is no such copy. With more than few_rows rows of A,
  * copying a panel and multiplying the copy is faster than multiplying the panel. copy_shifted copies int4 minus zero
- * points; it is faster with more than few_rows_shifted rows. */
+ * points; it is faster with more than few_rows_shifted rows. In quads, F4 is copied as twice its value, which is an
+ * integer. */
 typedef struct {
     void (*copy[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst);
     void (*copy_shifted)(ptrdiff_t k, ptrdiff_t n, const void *src, const mp_zeros *zeros, void *dst);

@@ -91,6 +91,12 @@
  * if MP_NATIVE_I4_PAIRS: likewise
  * pair_from_i4                           | x           | bits 0-3 and 16-19 of each lane as signed numbers, in bf16
  *
+ * if MP_NATIVE_F4: likewise
+ * f32_from_f4                            | x           | bits 0-3 of each lane, an e2m1
+ *
+ * if MP_NATIVE_F4_PAIRS: likewise
+ * pair_from_f4                           | x           | bits 0-3 and 16-19 of each lane, each an e2m1, in bf16
+ *
  * if MP_NATIVE_U5: likewise
  * pair_from_u5                           | x           | bits 0-4 and 16-20 of each lane, less 16, in bf16
  * f32_from_u5                            | x           | bits 0-4 of each lane, less 16

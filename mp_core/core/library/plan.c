@@ -72,6 +72,7 @@ static mp_way way_of_panels(const mp_problem *q, const mp_plan *p, ptrdiff_t mc,
     if (MP_HAS(MADE_WIDER) && recodes && mc > recoded->few_rows[format] && !(q->zero_point && widens))
         return widens ? MP_WIDER : MP_OCTS;
     if (shifted) return mc > few ? MP_DECODED : MP_PANELS;
+    if (mp_is_fours(q, p->arithmetic)) return MP_DECODED;
     if (format == MP_F32 && (q->n <= kernels->micro_panel || q->k * MP_PANEL * 4 <= q->machine->l1d)) return MP_PANELS;
     return MP_HAS(DECODE_INTO_A_PANEL) && decoded->copy[format] && mc > few ? MP_DECODED : MP_PANELS;
 }
@@ -274,7 +275,7 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
         interleave_panels(q, p);
     else
         p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format] << mp_wider(p)) * mp_group[p->format];
-    if (p->shifted && p->arithmetic == MP_QUADS) p->kc = mp_max(p->kc, block); /* group_sums are for whole K blocks */
+    if (mp_is_fours(q, p->arithmetic)) p->kc = mp_max(p->kc, block); /* group_sums are for whole K blocks */
     if (p->kc >= q->k)
         p->kc = mp_max(q->k, 1);
     else if (p->kc >= block)
@@ -320,8 +321,9 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     if (mp_copies_panels(p)) s->copy = panel_bytes(q, mp_multiplied_bytes(p, p->kc), slack);
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
-    if (p->shifted) s->group_zeros = (q->group ? mp_ceil_div(p->kc, q->group) : 1) * MP_PANEL * 4;
-    if (p->shifted && mp_copies_panels(p) && mp_flips(q->kernels, p)) s->group_sums = s->group_zeros;
+    const ptrdiff_t in_groups = (q->group ? mp_ceil_div(p->kc, q->group) : 1) * MP_PANEL * 4;
+    if (p->shifted) s->group_zeros = in_groups;
+    if (mp_is_fours(q, p->arithmetic) && mp_copies_panels(p) && mp_flips(q->kernels, p)) s->group_sums = in_groups;
     if (mp_by_nibbles(p)) s->block_sums = mp_round_up(p->mc * mp_ceil_div(mp_max(q->k, 1), block) * 4, 64);
     s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->block_sums + s->accumulators
                + s->partial_sums + s->made + s->copy + s->column_sums + s->group_scales + s->group_zeros

@@ -168,6 +168,11 @@ static inline int mp_is_shifted(const mp_problem *q, int arithmetic) {
     return q->b.format == MP_I4 && (q->code_zero || arithmetic == MP_QUADS);
 }
 
+/* Whether codes of four bits are multiplied by integers: their initial sums are computed for whole K blocks. */
+static inline int mp_is_fours(const mp_problem *q, int arithmetic) {
+    return q->b.format >= MP_I4 && arithmetic == MP_QUADS;
+}
+
 /* A task with at most this many rows of A decodes panels of B in registers; one with more rows first decodes (float32:
  * copies) them into scratch. The number is few_rows of the instruction set, with three exceptions: for float16, and for
  * int4 times integers, the CPU family may set a lower one; for float32 that is not packed, it is twice as large. */

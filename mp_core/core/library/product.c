@@ -137,17 +137,25 @@ static inline void prefetch_of_next(const void *row, ptrdiff_t bytes) {
     for (ptrdiff_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)row + bytes + at, 0, 3);
 }
 
-/* Set the scales of the K blocks from `first` on. They are copied to `scales` if they are not whole vectors, which
- * kernels read, or if several register blocks read them: rows of scales may be in the same set of the L1 cache. */
+/* Halve the scales of n columns. */
+static inline void halve(const float *from, ptrdiff_t n, float *restrict to) {
+    for (ptrdiff_t j = 0; j < n; j++) to[j] = from[j] * 0.5f;
+}
+
+/* Set the scales of the K blocks from `first` on; those of F4 times integers are halved, since its codes are doubled.
+ * Others are copied to `scales` only if they are not whole vectors, which kernels read, or if several register blocks
+ * read them: rows of scales may be in the same set of the L1 cache. */
 static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
     const ptrdiff_t block = g->shape.k_block, bytes = g->shape.n * (ptrdiff_t)sizeof(float);
     const float *row = p->b.group_scale + first / block * p->n + column;
-    const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0;
+    const int doubled = p->b.format == MP_F4 && p->plan.arithmetic == MP_QUADS;
+    const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0 && !doubled;
     g->accumulators.block_scale = in_place ? row : scales;
     g->accumulators.block_scale_ld = in_place ? p->n : MP_PANEL;
     for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++, row += p->n) {
         if (p->plan.from_memory) prefetch_of_next(row, bytes);
-        if (!in_place) memcpy(scales + group * MP_PANEL, row, (size_t)bytes);
+        if (doubled) halve(row, g->shape.n, scales + group * MP_PANEL);
+        else if (!in_place) memcpy(scales + group * MP_PANEL, row, (size_t)bytes);
     }
 }
 

@@ -21,7 +21,8 @@ MAX_GROUP = BOX // 2
 """The longest group that a file may have."""
 SUFFIXES = ("scale", "zero_point", "inputs_scale", "inputs_zero_point")
 """The tensors that belong to the codes NAME are called NAME.SUFFIX."""
-_STORED = {"int4": "uint8"} | {name: name for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")}
+_FOURS = ("int4", "float4_e2m1fn")
+_STORED = dict.fromkeys(_FOURS, "uint8") | {name: name for name in ("int8", "uint8", "float8_e4m3fn", "float8_e5m2")}
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """Type and shape of a tensor in a file."""
@@ -64,7 +65,7 @@ class Coding:
     """How the codes of one tensor are decoded: an entry of the metadata ``mp_core.quantization``."""
 
     dtype: str
-    """The type of the codes: a float8 type, int8, uint8, or int4 (stored as two codes per byte)."""
+    """The type of the codes: a float8 type, int8, uint8, or int4 or float4_e2m1fn (stored as two codes per byte)."""
     shape: tuple[int, ...]
     """The shape of the codes, not of the bytes that store them."""
     axis: tuple[int, ...]
@@ -84,11 +85,11 @@ class Coding:
     @property
     def codes_per_element(self) -> int:
         """How many neighbours along the last axis an element of the file stores."""
-        return 2 if self.dtype == "int4" else 1
+        return 2 if self.dtype in _FOURS else 1
 
     @property
     def is_float(self) -> bool:
-        """Whether the codes are 8-bit floats, which have no zero points."""
+        """Whether the codes are floats, which have no zero points."""
         return self.dtype.startswith("float")
 
     @property
@@ -166,7 +167,7 @@ class Coding:
                 f"{MAX_GROUP}; received {group_size!r}"
             )
         inputs = value.get("inputs")
-        if inputs is not None and (inputs != "fixed" or dtype in ("int4", "uint8")):
+        if inputs is not None and (inputs != "fixed" or dtype in (*_FOURS, "uint8")):
             raise ValueError(f"inputs must be 'fixed', for int8 or float8 codes, or be missing; received {inputs!r}")
         return cls(dtype, tuple(shape), tuple(range(len(axis))), group_size, inputs is not None)
 

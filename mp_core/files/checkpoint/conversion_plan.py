@@ -87,8 +87,8 @@ class Planned:
     """The name of the tensor's policy in the new file; None for integers and other tensors without a policy."""
     dtype: np.dtype[Any] | None = None
     coding: Coding | None = None
-    symmetric: bool = True
-    """Whether the codes of `coding` have no zero points."""
+    scheme: Scheme | None = None
+    """The scheme of the codes of `coding`."""
 
     @property
     def is_copy(self) -> bool:
@@ -105,7 +105,8 @@ class Planned:
         """The type and shape of each tensor in the file, by name."""
         name = self.tensor.name
         if self.coding is not None:
-            return self.coding.parts(name, None if self.symmetric else self.coding.zeros)
+            symmetric = self.scheme is None or self.scheme.symmetric
+            return self.coding.parts(name, None if symmetric else self.coding.zeros)
         if self.dtype is not None:
             return {name: (self.dtype, self.tensor.shape)}
         return self.tensor.kinds
@@ -219,14 +220,19 @@ class Rules:
                 f"tensor {tensor.name!r} is quantized already ({tensor.dtype}); use allow_requantize "
                 "(--allow-requantize) to quantize it again, or keep (--keep) to copy it"
             )
-        coding = Coding(stored.codes, tensor.shape, stored.axis(len(tensor.shape)), stored.group_size)
-        return Planned(tensor, policy.name, coding=coding, symmetric=stored.symmetric)
+        if stored.has_whole_blocks and tensor.length % (stored.group_size or 1):
+            raise RequestError(
+                f"tensor {tensor.name!r} of shape {list(tensor.shape)} does not fit {stored}: its last axis must be a "
+                f"multiple of {stored.group_size}; keep (--keep) it, or store it under another policy (--map)"
+            )
+        coding = Coding(stored.dtype.name, tensor.shape, stored.axis(len(tensor.shape)), stored.group_size)
+        return Planned(tensor, policy.name, coding=coding, scheme=stored)
 
     def _guessed(self, coding: Coding) -> str | None:
         """Return the name of a policy for codes whose file has no policies; None if no scheme describes them."""
         per = "group" if coding.group_size else "channel" if coding.axis else "tensor"
         try:
-            scheme = Scheme(coding.dtype, "fixed" if coding.fixed_inputs else "float", coding.group_size, per)
+            scheme = Scheme.of_codes(coding.dtype, "fixed" if coding.fixed_inputs else "float", coding.group_size, per)
         except ValueError:
             return None
         return f"{scheme}_from_{plain_name(self.policy)}"

@@ -20,6 +20,7 @@ from mp_core.files.checkpoint.output import OutFile
 from mp_core.files.checkpoint.packed_layouts import Packed
 from mp_core.files.checkpoint.pool import Pool
 from mp_core.files.checkpoint.tensors import File
+from mp_core.policies.dtype_policies.schemes import Scheme
 
 __all__ = ["Work", "steps"]
 
@@ -45,13 +46,17 @@ class Work:
             for name, entry in tensor.parts.items():
                 yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
         elif _passes(self.plan) == 1:
-            yield from pool.each(partial(self._quantize, coding), _boxes(self.plan))
+            yield from pool.each(partial(self._quantize, coding, None), _boxes(self.plan))
         else:
-            ends = np.zeros((prod(coding.scale_shape), 2), F32)
+            ends = np.zeros((prod(coding.scale_shape[:-1]), 2), F32)
             for lines, least, most in pool.each(self._ends, _boxes(self.plan)):
                 np.minimum.at(ends[:, 0], lines // coding.lines_per_scale, least)
                 np.maximum.at(ends[:, 1], lines // coding.lines_per_scale, most)
                 yield Sums()
+            if coding.group_size:
+                whole = float(np.abs(ends).max())
+                yield from pool.each(partial(self._quantize, coding, whole), _boxes(self.plan))
+                return
             q, bound = self._scales(coding, ends)
             self._write_scales(q, 0)
             yield from pool.each(partial(self._quantize_by, coding, q, bound), _boxes(self.plan))
@@ -97,24 +102,18 @@ class Work:
 
     def _scales(self, coding: Coding, ends: Array) -> tuple[QuantizedArray, Array]:
         """Return a quantized array with the scales for numbers between `ends`, and the largest magnitude in range."""
-        if not self.plan.symmetric:  # quantize clips to the range of the codes itself
+        if not _scheme(self.plan).symmetric:  # quantize clips to the range of the codes itself
             return quantize(ends, axis=0, dtype=coding.dtype, symmetric=False), np.full((len(ends), 1), np.inf, F32)
         # Quantizing the largest magnitude gives its scale. Lines of zeros get the scale of infinity, which is 1.
         peaks = np.abs(ends).max(axis=1, keepdims=True)
         largest = quantize(np.where(peaks, peaks, np.float32(np.inf)), axis=0, dtype=coding.dtype)
         return largest, dequantize(largest)
 
-    def _quantize(self, coding: Coding, box: Box) -> Sums:
-        """Quantize a box that has all values on which its scales depend."""
+    def _quantize(self, coding: Coding, whole: float | None, box: Box) -> Sums:
+        """Quantize a box that has all values on which its scales depend; `whole` is the largest of the tensor."""
         x = self._finite(box)
         shape = x.shape if coding.group_size else (-1, coding.lines_per_scale, x.shape[1])
-        q = quantize(
-            cast(x, F32).reshape(shape),
-            axis=0,
-            dtype=coding.dtype,
-            symmetric=self.plan.symmetric,
-            group_size=coding.group_size,
-        )
+        q = _scheme(self.plan).quantize(cast(x, F32).reshape(shape), whole)
         row = box.first // coding.lines_per_scale
         column = box.begin // coding.group_size if coding.group_size else 0
         self._write_scales(q, row * coding.groups + column)
@@ -165,9 +164,18 @@ def _boxes(plan: Planned) -> Iterator[Box]:
 
 
 def _passes(plan: Planned) -> int:
-    """Return how often the values are read: twice if more values share a scale than fit into a box."""
-    coding = plan.coding
-    return 2 if coding and not coding.group_size and coding.lines_per_scale * plan.tensor.length > BOX else 1
+    """Return how often the values are read: twice if a scale depends on more values than fit into a box."""
+    coding, lines = plan.coding, prod(plan.tensor.shape[:-1])
+    if coding is None:
+        return 1
+    if coding.group_size:
+        return 2 if _scheme(plan).depends_on_all and lines * plan.tensor.length > BOX else 1
+    return 2 if coding.lines_per_scale * plan.tensor.length > BOX else 1
+
+
+def _scheme(plan: Planned) -> Scheme:
+    assert plan.scheme is not None  # whoever plans codes plans their scheme
+    return plan.scheme
 
 
 def steps(plan: Planned) -> int:

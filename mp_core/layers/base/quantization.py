@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from mp_core.arrays import dtypes
 from mp_core.arrays.quantization.codes import CODES
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 from mp_core.core.changes import undone_if_it_fails
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.base.losses import LossOwner
@@ -268,13 +269,13 @@ class PolicyOwner(LossOwner):
         filters: Any = None,
     ) -> None:
         """Quantize this layer and those below it that match `filters`, each under ``policy_of(layer)``."""
-        family, chosen = mode.partition("/")[0], chooser(filters)
+        family, chosen, known_codes = mode.partition("/")[0], chooser(filters), (*CODES, *MICROSCALING)
         every = [part for part in flat_layers(self) if part._can_quantize(type_check)]
         known = [part for part in every if chosen(part)]
         if filters is not None and not known:
             raise ValueError(f"`filters` must choose one of {[part.name for part in every]}; received {filters!r}")
-        parts = [part for part in known if family in CODES or family in part._modes]
-        if not parts and family in (*QUANTIZATION_MODES, *CODES):
+        parts = [part for part in known if family in known_codes or family in part._modes]
+        if not parts and family in (*QUANTIZATION_MODES, *known_codes):
             modes = tuple(dict.fromkeys(name for part in known for name in part._modes))
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {modes}. Received: mode={mode}"

@@ -10,7 +10,6 @@ from mp_core import ops
 from mp_core.arrays import F32, I8, Array, asarray
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.arrays.quantization.array import pack_pairs
-from mp_core.arrays.quantization.codes import CODES
 from mp_core.arrays.quantization.recipe import positive_and_finite
 from mp_core.layers.forms.form import Form, Geometry, Variable, check_finite
 from mp_core.layers.forms.products import Inputs
@@ -27,7 +26,7 @@ class Codes(Form):
 
     For n outputs and k inputs, or a table of n rows and k columns, the variables are
 
-    - ``codes``, shape (n, k); int4 is stored as uint8, two codes to a byte along k, shape (n, ceil(k / 2));
+    - ``codes``, shape (n, k); 4-bit codes are stored as uint8, two to a byte along k, shape (n, ceil(k / 2));
     - ``scale``, float32, and for asymmetric codes ``zero_point``, int8, of shape (n, 1), (n, groups) or (1, 1);
     - with fixed scales of inputs: ``inputs_scale``, float32, and ``inputs_zero_point``, int8, of shape (k,); for
       float8 only ``inputs_scale``, shape (). The codes then stand for the weights times the scales of their inputs.
@@ -49,6 +48,12 @@ class Codes(Form):
         zeros = not self.scheme.symmetric if config is None else boolean(config.get("zero_point"), "zero_point")
         self.zero_point = zeros and not self._codes.is_float
         self.rounds_bias = self.fixes_inputs and self._codes.is_float
+        (_, k), size = geometry.lines_shape, self.scheme.group_size
+        if self.scheme.has_whole_blocks and size is not None and k % size:
+            what = "columns" if geometry.is_table else "inputs"
+            raise ValueError(
+                f"layer '{geometry.owner}' must have a multiple of {size} {what} for '{self.scheme}'; received {k}"
+            )
 
     @classmethod
     def makes(cls, policy: DTypePolicy) -> bool:
@@ -67,7 +72,7 @@ class Codes(Form):
 
     @property
     def _codes(self) -> Any:
-        return CODES[self.scheme.codes]
+        return self.scheme.kind
 
     @property
     def fixes_inputs(self) -> bool:

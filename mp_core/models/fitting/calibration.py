@@ -154,8 +154,8 @@ def _with_schemes(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DT
 
 
 def _with_fixed_inputs(scheme: Scheme) -> Scheme:
-    """Return the scheme of a calibrated layer: quantized inputs get fixed scales, except with int4 codes."""
-    return scheme if scheme.is_weight_only or scheme.codes == "int4" else replace(scheme, inputs="fixed")
+    """Return the scheme of a calibrated layer: quantized inputs get fixed scales if the codes allow it."""
+    return scheme if scheme.is_weight_only or not scheme.can_fix_inputs else replace(scheme, inputs="fixed")
 
 
 def _without_fixed_inputs(scheme: Scheme) -> Scheme:

@@ -7,6 +7,7 @@ lacks. The property ``scheme`` says what a policy stores, in mp_core's terms.
 from re import fullmatch
 from typing import Any
 
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 from mp_core.policies.dtype_policies.policy import DTypePolicy
 from mp_core.policies.dtype_policies.schemes import LARGEST_GROUP, Scheme
 
@@ -57,7 +58,7 @@ class QuantizedDTypePolicy(DTypePolicy):
             raise TypeError(f"`mode` must be a string, such as 'int8'. Received: mode={mode!r} (of type {type(mode)})")
         self._mode, self._quantization_mode = self._parse_mode(mode)
         scheme = self.scheme
-        integers = scheme is not None and "int" in scheme.codes and not scheme.is_weight_only
+        integers = scheme is not None and not (scheme.is_weight_only or scheme.kind.dtype.name.startswith("float8"))
         if integers and self.compute_dtype == "float16":
             raise ValueError(f"Quantization mode='{mode}' doesn't work well with compute_dtype='float16'.")
         self._source_name = self._name
@@ -131,7 +132,7 @@ class QuantizedFloat8DTypePolicy(QuantizedDTypePolicy):
 
 
 class SchemeDTypePolicy(QuantizedDTypePolicy):
-    """A policy for schemes that Keras lacks: weight-only int8, scales per tensor or group, fixed inputs, float8 codes.
+    """A policy for schemes that Keras lacks: weight-only int8, fixed inputs, float8 codes, microscaling formats.
 
     Parameters
     ----------
@@ -280,6 +281,7 @@ _FAMILIES: dict[str, type[QuantizedDTypePolicy]] = {
     "int8/": SchemeDTypePolicy,
     "int4/dynamic": SchemeDTypePolicy,
     "int4/": Int4DTypePolicy,
+    **dict.fromkeys(MICROSCALING, SchemeDTypePolicy),
     "gptq": GPTQDTypePolicy,
     "awq": AWQDTypePolicy,
 }

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from re import findall
 from typing import Any
 
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 from mp_core.core.scopes import Scope
 from mp_core.policies.dtype_policies.policy import (
     MIXED,
@@ -22,8 +23,12 @@ from mp_core.utilities.suggest import meant
 __all__ = ["deserialize", "get", "policy_names", "policy_of", "policy_scope", "serialize", "set_dtype_policy"]
 
 
+_QUANTIZED = (*QUANTIZATION_MODES, *MICROSCALING)
+"""How the names of quantized policies start."""
+
+
 def _from_name(name: str) -> DTypePolicy:
-    return parse_quantized(name) if name.startswith(QUANTIZATION_MODES) else DTypePolicy(name)
+    return parse_quantized(name) if name.startswith(_QUANTIZED) else DTypePolicy(name)
 
 
 def get(identifier: Any) -> DTypePolicy:
@@ -113,7 +118,7 @@ def policy_of(word: DTypePolicy | str, argument: str = "policy") -> DTypePolicy:
 
 
 def _of_word(word: str) -> DTypePolicy:
-    scheme = word.startswith(QUANTIZATION_MODES) and "_from_" not in word
+    scheme = word.startswith(_QUANTIZED) and "_from_" not in word
     return get(f"{Scheme.parse(word)}_from_mixed_bfloat16" if scheme else word)
 
 

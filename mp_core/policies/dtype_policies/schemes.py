@@ -1,4 +1,4 @@
-"""Quantization schemes and their spelling: ``int8``, ``int8/weight_only/64``, ``int4/64``, ``float8_e4m3fn``."""
+"""Quantization schemes and their spelling: ``int8``, ``int8/weight_only/64``, ``int4/64``, ``mxfp4``, ``nvfp4``."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays.quantization import QuantizedArray, quantize
-from mp_core.arrays.quantization.codes import CODES
+from mp_core.arrays.quantization.calls import quantize_blocks
+from mp_core.arrays.quantization.codes import CODES, Codes
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 
 __all__ = ["LARGEST_GROUP", "SPELLINGS", "Scheme"]
 
@@ -19,8 +21,15 @@ _TABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "int4": {"float": ("group", "channel"), "dynamic": ("group", "channel")},
     "float8_e4m3fn": {"float": _EVERY, "fixed": ("tensor",)},
     "float8_e5m2": {"float": _EVERY, "fixed": ("tensor",)},
+    "mxfp4": {"float": ("group",), "dynamic": ("group",)},
+    "mxfp8_e4m3": {"float": ("group",)},
+    "mxfp8_e5m2": {"float": ("group",)},
+    "mxint8": {"float": ("group",)},
+    "nvfp4": {"float": ("group",), "dynamic": ("group",)},
 }
 """Codes -> kind of inputs (the default first) -> which weights may share a scale (the default first)."""
+_FORMAT_OF = {(x.codes, x.block): name for name, x in MICROSCALING.items() if x.codes not in _TABLE}
+"""Codes and block -> the microscaling format, for codes that only these formats have."""
 _INPUTS = {"dynamic": "dynamic", "fixed": "fixed", "float": "weight_only"}
 LARGEST_GROUP = 2**31 - 1
 """The longest group, limited by the C type of group sizes."""
@@ -29,9 +38,10 @@ _LARGEST_STORED = 1 << 15
 
 
 def _spelled(codes: str, inputs: str, per: str, size: object) -> str:
-    """Return ``codes/inputs/sharing``, without the defaults. int4 always names its groups."""
+    """Return ``codes/inputs/sharing``, without the defaults. int4 always names its groups, MX formats never do."""
     parts = [codes] if inputs == next(iter(_TABLE[codes])) else [codes, _INPUTS[inputs]]
-    shared = {"channel": "-1" if codes == "int4" else "", "tensor": "tensor", "group": str(size)}[per]
+    size = "" if codes in MICROSCALING else str(size)
+    shared = {"channel": "-1" if codes == "int4" else "", "tensor": "tensor", "group": size}[per]
     return "/".join([*parts, shared] if shared else parts)
 
 
@@ -54,15 +64,18 @@ class Scheme:
 
     Parameters
     ----------
-    codes : {"int8", "int4", "float8_e4m3fn", "float8_e5m2"}
-        The type of the codes. int4 has zero points; the others are symmetric.
+    codes : {"int8", "int4", "float8_e4m3fn", "float8_e5m2", "mxfp4", "mxfp8_e4m3", "mxfp8_e5m2", "mxint8", "nvfp4"}
+        The type of the codes, or a microscaling format, which states the type, the groups and the scales. int4 has zero
+        points; the others are symmetric.
     inputs : {"float", "dynamic", "fixed"}
         The inputs of products: floats (weight-only), quantized row by row during the call, or quantized with stored
         scales.
     group_size : int, optional
-        With ``per="group"``, the number of neighbours in a line that share a scale.
+        With ``per="group"``, the number of neighbours in a line that share a scale. Default: the block of a
+        microscaling format.
     per : {"channel", "tensor", "group"}
-        Which weights share a scale: those of a line, of the whole matrix, or of a group.
+        Which weights share a scale: those of a line, of the whole matrix, or of a group. Default: of a group for
+        microscaling formats, of a line for others.
 
     Raises
     ------
@@ -71,7 +84,7 @@ class Scheme:
     ValueError
         There is no such scheme: groups of int8 and float8 need float inputs, and fixed inputs of float8 need
         ``per="tensor"``; or `group_size` does not fit `per`, is not from 1 to 2147483647, or is not a multiple of 8 for
-        int4 with dynamic inputs.
+        int4 with dynamic inputs, or is not the block of a microscaling format.
 
     Examples
     --------
@@ -84,18 +97,24 @@ class Scheme:
     codes: str
     inputs: str = "float"
     group_size: int | None = None
-    per: str = "channel"
+    per: str = ""
 
     def __post_init__(self) -> None:
         """Check that there is such a scheme."""
         _one_of("codes", self.codes, _TABLE)
         _one_of("inputs", self.inputs, _TABLE[self.codes], f" for {self.codes}")
+        if self.per == "":
+            object.__setattr__(self, "per", "group" if self.codes in MICROSCALING else "channel")
         _one_of("per", self.per, _TABLE[self.codes][self.inputs], f" for {self.codes} with {self.inputs} inputs")
+        if self.codes in MICROSCALING and self.group_size is None:
+            object.__setattr__(self, "group_size", MICROSCALING[self.codes].block)
         size = self.group_size
         if size is not None and type(size) is not int:
             raise TypeError(f"`group_size` must be an int or None; received {size!r}")
         if self.per == "group" and (size is None or not 1 <= size <= LARGEST_GROUP):
             raise ValueError(f"`group_size` must be from 1 to {LARGEST_GROUP} for per='group'; received {size}")
+        if self.codes in MICROSCALING and size != MICROSCALING[self.codes].block:
+            raise ValueError(f"`group_size` must be {MICROSCALING[self.codes].block} for {self.codes}; received {size}")
         if self.codes == "int4" and self.inputs == "dynamic" and size is not None and size % 8:
             raise ValueError(f"`group_size` must be a multiple of 8 for int4 with dynamic inputs; received {size}")
         if self.per != "group" and size is not None:
@@ -145,12 +164,25 @@ class Scheme:
         if not isinstance(q, QuantizedArray):
             raise TypeError(f"`q` must be a QuantizedArray; received {type(q).__name__}")
         per = "group" if q.group_size is not None else "channel" if q.axis else "tensor"
-        found = cls(q.dtype.name, inputs, q.group_size, per)
+        found = cls.of_codes(q.dtype.name, inputs, q.group_size, per)
         if q.axis != found.axis(len(q.shape)):
             raise ValueError(
                 f"`q` must have axis={found.axis(len(q.shape))} for {per} scales, lines-major; received axis={q.axis}"
             )
         return found
+
+    @classmethod
+    def of_codes(cls, codes: str, inputs: str, group_size: int | None, per: str) -> Self:
+        """Return the scheme with this type of codes; raise ValueError if there is none.
+
+        Codes that only microscaling formats have are of the format with these groups.
+
+        Examples
+        --------
+        >>> str(Scheme.of_codes("float4_e2m1fn", "float", 16, "group"))
+        'nvfp4'
+        """
+        return cls(_FORMAT_OF.get((codes, group_size or 0), codes), inputs, group_size, per)
 
     def describes(self, q: QuantizedArray) -> bool:
         """Return whether a lines-major matrix has these codes and scales; a group longer than a line is the whole line.
@@ -170,8 +202,18 @@ class Scheme:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of the codes, as :func:`mp_core.quantize` takes it."""
-        return CODES[self.codes].dtype
+        """The type of the codes of its arrays."""
+        return self.kind.dtype
+
+    @property
+    def kind(self) -> Codes:
+        """The type of the codes, their range, and how they are stored."""
+        return CODES[MICROSCALING[self.codes].codes if self.codes in MICROSCALING else self.codes]
+
+    @property
+    def can_fix_inputs(self) -> bool:
+        """Whether there is a scheme of these codes with fixed inputs."""
+        return "fixed" in _TABLE[self.codes]
 
     @property
     def is_weight_only(self) -> bool:
@@ -188,6 +230,16 @@ class Scheme:
         """Whether code 0 always means the value 0, so that there are no zero points."""
         return self.codes != "int4"
 
+    @property
+    def has_whole_blocks(self) -> bool:
+        """Whether lines must be a multiple of `group_size` long."""
+        return self.codes in MICROSCALING
+
+    @property
+    def depends_on_all(self) -> bool:
+        """Whether the scales of groups depend on the largest magnitude of the whole matrix."""
+        return self.codes == "nvfp4"
+
     def axis(self, ndim: int = 2) -> tuple[int, ...]:
         """Return the axes along which scales differ, for a lines-major array with `ndim` axes."""
         return {"tensor": (), "channel": (0,), "group": tuple(range(ndim - 1))}[self.per]
@@ -200,7 +252,7 @@ class Scheme:
                 f"group sizes in files must be powers of two from 2 to {_LARGEST_STORED}; received '{self}'"
             )
 
-    def quantize(self, lines: ArrayLike) -> QuantizedArray:
+    def quantize(self, lines: ArrayLike, whole: float | None = None) -> QuantizedArray:
         """Quantize a float matrix.
 
         Parameters
@@ -208,6 +260,8 @@ class Scheme:
         lines : array-like
             Shape (n, k), lines-major. If there are more axes, groups are along the last one. With fixed inputs,
             multiply each column by the scale of its input first.
+        whole : float, optional
+            For nvfp4, if `lines` are a part of a matrix: the largest magnitude in that matrix.
 
         Returns
         -------
@@ -222,6 +276,8 @@ class Scheme:
         """
         shape = np.shape(lines)
         axis = self.axis(len(shape))
+        if self.codes in MICROSCALING:
+            return quantize_blocks(self.codes, lines, axis, whole=whole)
         return quantize(lines, axis=axis, dtype=self.dtype, symmetric=self.symmetric, group_size=self.group_size)
 
 
@@ -236,7 +292,8 @@ def _parsed(text: str) -> tuple[str, str, int | None, str]:
     start, _, last = text.rpartition("/")
     size = int(last) if fullmatch("[1-9][0-9]{0,9}", last) else None
     codes, inputs, per = _BY_SPELLING.get(f"{start}/N" if size else text, ("", "", ""))
-    if not codes or (per == "group" and not 1 <= (size or 0) <= LARGEST_GROUP):
+    unsized = per == "group" and codes not in MICROSCALING and not 1 <= (size or 0) <= LARGEST_GROUP
+    if not codes or unsized:
         if text == "int4":
             raise ValueError("a scheme of int4 must name its groups, as in int4/64; received 'int4'")
         raise ValueError(

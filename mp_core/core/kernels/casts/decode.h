@@ -1,4 +1,4 @@
-/* Decode packed groups of narrow elements, exactly. Each lane of `word` is a group (2 bf16, 4 8-bit or 8 int4
+/* Decode packed groups of narrow elements, exactly. Each lane of `word` is a group (2 bf16, 4 8-bit or 8 4-bit
  * elements); s is a constant.
  *   wide_part_*(word, s)  element s of each group, as f32
  *   pair_part_*(word, s)  elements 2 s and 2 s + 1 of each group, as two bf16, the first in the low half of the lane */
@@ -13,6 +13,14 @@ MP_OUTLINED vf32 wide_part_i8(vu32 word, const int s) { return f32_from_i32(sar_
 MP_OUTLINED vf32 wide_part_i4(vu32 word, const int s) {
     return f32_from_i32(sar_u32(shl_u32(word, 28 - (s / 2 * 4 + s % 2 * 16)), 28));
 }
+
+/* e2m1 in the low four bits of each lane. */
+#ifndef MP_NATIVE_F4
+MP_INLINE vf32 f32_from_f4(vu32 x) { return widen_code(x, 2, 1); }
+#endif
+
+/* Eight e2m1, in the order of eight int4. */
+MP_OUTLINED vf32 wide_part_f4(vu32 word, const int s) { return f32_from_f4(shr_u32(word, s / 2 * 4 + s % 2 * 16)); }
 
 /* Two f32 as a pair of bf16, exactly: they have at most 8 significant bits, so their low 16 bits are zero. */
 MP_INLINE vu32 as_pair(vf32 first, vf32 second) {
@@ -53,6 +61,11 @@ MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) {
 }
 #endif
 
+#ifndef MP_NATIVE_F4_PAIRS
+MP_INLINE vu32 pair_from_f4(vu32 x) { return as_pair(f32_from_f4(x), f32_from_f4(shr_u32(x, 16))); }
+#endif
+MP_OUTLINED vu32 pair_part_f4(vu32 word, const int s) { return pair_from_f4(shr_u32(word, 4 * s)); }
+
 /* Eight int4 with zero points. In u, a code q is q + 8, which is unsigned. `zero` is a word of mp_zero_words: the sum
  * of both has no carry from one element to the next. */
 MP_INLINE vu32 u_of_i4(vu32 word) { return xor_u32(word, set_u32(0x88888888u)); }
@@ -92,4 +105,17 @@ MP_INLINE vu32 less_zero_i4(vu32 word, vu32 zero, const mp_arithmetic arithmetic
     if (arithmetic == MP_WIDE) return as_u32(wide_less_zero(word, zero, part));
     if (arithmetic == MP_PAIRS) return pair_less_zero(word, zero, part);
     return xor_u32(add_u32(quad_from_u4(u_of_i4(word), part), zero), set_u32(0x80808080u));
+}
+
+/* Four e2m1 of eight, number 4 `part` and the next, as signed bytes of twice their value. For the three bits m below the
+ * sign, twice the magnitude is m up to 4, then 6, 8, 12: m + (m & 3), and 2 more for the last. Bytes are 128 too large
+ * until the end, so that no sum carries from one to the next. */
+MP_INLINE vu32 quad_from_f4(vu32 word, const int part) {
+    const vu32 code = quad_from_u4(word, part), ones = set_u32(0x01010101u);
+    const vu32 m = and_u32(code, set_u32(0x07070707u)), above = and_u32(shr_u32(code, 2), ones);
+    const vu32 low = and_u32(m, or_u32(above, shl_u32(above, 1))), last = and_u32(and_u32(low, shr_u32(low, 1)), ones);
+    const vu32 magnitude = add_u32(add_u32(m, low), shl_u32(last, 1)), sign = and_u32(shr_u32(code, 3), ones);
+    const vu32 negative = and_u32(magnitude, sub_u32(shl_u32(sign, 8), sign)); /* 0xFF in the bytes with a sign */
+    const vu32 top = set_u32(0x80808080u);
+    return xor_u32(sub_u32(add_u32(top, magnitude), shl_u32(negative, 1)), top);
 }

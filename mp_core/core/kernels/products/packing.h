@@ -187,7 +187,7 @@ MP_PACK(halves, 2, 1)
 MP_PACK(pairs, 2, 2)
 MP_PACK(quads, 1, 4)
 
-/* The lowest bit of element p of a group of eight int4: 4 floor(p / 2), plus 16 if p is odd. */
+/* The lowest bit of element p of a group of eight elements of four bits: 4 floor(p / 2), plus 16 if p is odd. */
 MP_INLINE int nibble_shift(ptrdiff_t p) { return (int)(p % 8 / 2 * 4 + p % 2 * 16); }
 
 static void pack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst) {
@@ -200,13 +200,21 @@ static void pack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptr
         }
 }
 
-static void unpack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd) {
+MP_INLINE void unpack_fours(ptrdiff_t k, ptrdiff_t n, const char *src, uint8_t *dst, ptrdiff_t ldd,
+                            const int is_signed) {
     for (ptrdiff_t p = 0; p < k; p++)
         for (ptrdiff_t j = 0; j < n; j++) {
             uint32_t word;
-            memcpy(&word, (const char *)src + (p / 8 * n + j) * 4, 4);
-            ((int8_t *)dst)[p * ldd + j] = (int8_t)((int)(word >> nibble_shift(p) << 28) >> 28);
+            memcpy(&word, src + (p / 8 * n + j) * 4, 4);
+            const uint32_t top = word >> nibble_shift(p) << 28;
+            dst[p * ldd + j] = (uint8_t)(is_signed ? (uint32_t)((int32_t)top >> 28) : top >> 28);
         }
+}
+static void unpack_i4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd) {
+    unpack_fours(k, n, src, dst, ldd, 1);
+}
+static void unpack_f4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd) {
+    unpack_fours(k, n, src, dst, ldd, 0);
 }
 
 /* Sum four vectors of columns at a time: four independent sums hide the latency of dot_u8s8. */

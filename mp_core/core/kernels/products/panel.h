@@ -165,6 +165,22 @@ MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_
     }
 }
 
+#ifndef MP_QUADS_ONLY
+/* copy of mp_copies, from F4 to int8. */
+static void decode_quads_f4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst) {
+    const ptrdiff_t all = (k + 3) / 4;
+    const char *b = src;
+    for (ptrdiff_t row = 0; row < all; row += 2, b += n * 4)
+        for (ptrdiff_t j = 0; j < n; j += MP_LANES) {
+            const ptrdiff_t left = at_most(n - j, MP_LANES);
+            const vu32 word = loadn_u32(b + j * 4, left);
+            MP_UNROLL_8 for (int part = 0; part < 2; part++)
+                if (row + part < all)
+                    storen_u32(in_micro_panels(dst, row + part, all, j, n), quad_from_f4(word, part), left);
+        }
+}
+#endif
+
 #ifdef MP_WIDENS
 /* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of `columns` columns. */
 MP_INLINE void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {

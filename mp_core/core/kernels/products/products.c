@@ -141,7 +141,7 @@ const mp_products MP_EXPORTED(products)[MP_ARITHMETICS] = {
     [MP_QUADS].gemm_shifted = gemm_shifted_quads,
 #ifndef MP_QUADS_ONLY
     [MP_WIDE].decoded.copy_shifted = copy_wide, [MP_PAIRS].decoded.copy_shifted = copy_pairs,
-    [MP_QUADS].decoded.copy_shifted = copy_quads,
+    [MP_QUADS].decoded.copy_shifted = copy_quads, [MP_QUADS].decoded.copy[MP_F4] = decode_quads_f4,
 #ifdef MP_WIDENS
     [MP_PAIRS].recoded.copy_shifted = copy_wider_pairs, [MP_QUADS].recoded.copy_shifted = copy_wider_quads,
 #endif
@@ -174,14 +174,16 @@ const mp_packing MP_EXPORTED(packing) = {
              [MP_F8_E4M3FN] = pack_quads,
              [MP_F8_E5M2] = pack_quads,
              [MP_I8] = pack_quads,
-             [MP_I4] = pack_i4},
+             [MP_I4] = pack_i4,
+             [MP_F4] = pack_i4},
     .unpack = {[MP_F32] = unpack_words,
                [MP_F16] = unpack_halves,
                [MP_BF16] = unpack_pairs,
                [MP_F8_E4M3FN] = unpack_quads,
                [MP_F8_E5M2] = unpack_quads,
                [MP_I8] = unpack_quads,
-               [MP_I4] = unpack_i4},
+               [MP_I4] = unpack_i4,
+               [MP_F4] = unpack_f4},
 };
 #endif
 #endif

@@ -3,6 +3,7 @@
 MP_OUTLINED vf32 value_of(vu8 q, vf32 scale, vu32 zero, const mp_code kind) {
     if (kind == MP_CODE_E4M3FN) return mul_f32(f32_from_e4m3fn(q), scale);
     if (kind == MP_CODE_E5M2) return mul_f32(f32_from_e5m2(q), scale);
+    if (kind == MP_CODE_E2M1) return mul_f32(widen_code(widen_u8(q), 2, 1), scale);
     return mul_f32(f32_from_i32(sub_u32(kind == MP_CODE_I8 ? widen_i8(q) : widen_u8(q), zero)), scale);
 }
 
@@ -92,3 +93,4 @@ static void dequantize_i8(const mp_part *p) { dequantize_part(p, MP_CODE_I8); }
 static void dequantize_u8(const mp_part *p) { dequantize_part(p, MP_CODE_U8); }
 static void dequantize_e4m3fn(const mp_part *p) { dequantize_part(p, MP_CODE_E4M3FN); }
 static void dequantize_e5m2(const mp_part *p) { dequantize_part(p, MP_CODE_E5M2); }
+static void dequantize_e2m1(const mp_part *p) { dequantize_part(p, MP_CODE_E2M1); }

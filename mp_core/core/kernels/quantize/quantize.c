@@ -32,6 +32,7 @@ MP_INLINE void quantize_any(const mp_part *p, const mp_code kind) {
 static void quantize_integers(const mp_part *p) { quantize_any(p, MP_CODE_I8); }
 static void quantize_e4m3fn(const mp_part *p) { quantize_any(p, MP_CODE_E4M3FN); }
 static void quantize_e5m2(const mp_part *p) { quantize_any(p, MP_CODE_E5M2); }
+static void quantize_e2m1(const mp_part *p) { quantize_as(p, MP_CODE_E2M1, 1); }
 
 extern const mp_quantizers MP_EXPORTED(quantizers);
 const mp_quantizers MP_EXPORTED(quantizers) = {
@@ -40,9 +41,11 @@ const mp_quantizers MP_EXPORTED(quantizers) = {
     .symmetric_scales = symmetric_scales,
     .asymmetric_scales = asymmetric_scales,
     .quantize = {[MP_CODE_I8] = quantize_integers, [MP_CODE_U8] = quantize_integers,
-                 [MP_CODE_E4M3FN] = quantize_e4m3fn, [MP_CODE_E5M2] = quantize_e5m2},
+                 [MP_CODE_E4M3FN] = quantize_e4m3fn, [MP_CODE_E5M2] = quantize_e5m2,
+                 [MP_CODE_E2M1] = quantize_e2m1},
     .dequantize = {[MP_CODE_I8] = dequantize_i8, [MP_CODE_U8] = dequantize_u8,
-                   [MP_CODE_E4M3FN] = dequantize_e4m3fn, [MP_CODE_E5M2] = dequantize_e5m2},
+                   [MP_CODE_E4M3FN] = dequantize_e4m3fn, [MP_CODE_E5M2] = dequantize_e5m2,
+                   [MP_CODE_E2M1] = dequantize_e2m1},
     .pack_nibbles = pack_nibbles,
     .unpack_nibbles = unpack_nibbles,
 };

@@ -1,7 +1,7 @@
 /* Codes by correctly rounded quotients: the definition of every code.
  *
  *   integers      q = clamp(round(x / scale) + zero_point, qmin, qmax), a true division, nearest even; NaN: zero_point
- *   8-bit floats  q = narrow(clamp(x / scale, -largest, largest)), a true division; NaN: +0
+ *   small floats  q = narrow(clamp(x / scale, -largest, largest)), a true division; NaN: +0
  *
  * With `divide`, the quotient is computed by a division; this works for every scale. Without it, it is computed from
  * the inverse of the scale, with the same bits, for scales that are ordinary(). */
@@ -12,7 +12,9 @@ typedef struct {
     vu32 zero;
 } mp_rule;
 
-MP_INLINE float largest_of(const mp_code kind) { return kind == MP_CODE_E4M3FN ? 448.0f : 57344.0f; }
+MP_INLINE float largest_of(const mp_code kind) {
+    return kind == MP_CODE_E4M3FN ? 448.0f : kind == MP_CODE_E5M2 ? 57344.0f : 6.0f;
+}
 MP_INLINE int is_integer(const mp_code kind) { return kind == MP_CODE_I8 || kind == MP_CODE_U8; }
 
 MP_INLINE mp_rule rule_of(const mp_part *p, vf32 scale, vu32 zero, const mp_code kind, const int divide) {
@@ -46,6 +48,7 @@ MP_OUTLINED vu8 code_of(vf32 x, const mp_rule *r, const mp_code kind, const int 
     const vmask nan = gt_i32(and_u32(as_u32(x), set_u32(0x7FFFFFFF)), set_u32(0x7F800000));
     const vu32 with_sign = or_u32(as_u32(y), and_u32(as_u32(x), set_u32(0x80000000u)));
     const vf32 number = as_f32(select_u32(nan, set_u32(0), with_sign));
+    if (kind == MP_CODE_E2M1) return narrow_u8(narrow_code(number, 2, 1, 0x40E00000 /* 7, which is never reached */));
     return kind == MP_CODE_E4M3FN ? e4m3fn_from_f32(number) : e5m2_from_f32(number);
 }
 

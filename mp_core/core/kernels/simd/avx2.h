@@ -76,6 +76,14 @@ MP_INLINE vmask first_n(ptrdiff_t n) {
 }
 
 MP_BOTH1(vu32, vf32, f32_from_i32, _mm256_cvtepi32_ps)
+/* vpermps looks at the three bits of the magnitude. */
+#define MP_NATIVE_F4
+MP_INLINE __m256 eight_from_f4(__m256i x) {
+    const __m256 magnitudes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
+    const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_slli_epi32(x, 28), 31), 31);
+    return _mm256_or_ps(_mm256_permutevar8x32_ps(magnitudes, x), _mm256_castsi256_ps(sign));
+}
+MP_BOTH1(vu32, vf32, f32_from_f4, eight_from_f4)
 MP_BOTH1(vf32, vu32, i32_from_f32, _mm256_cvtps_epi32)
 MP_INLINE vu32 widen_u16(vu16 x) {
     return (vu32){_mm256_cvtepu16_epi32(_mm256_castsi256_si128(x)),
@@ -328,10 +336,12 @@ MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #endif
 #define MP_FEW_ROWS_WIDE \
     {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = PTRDIFF_MAX, [MP_F8_E4M3FN] = 5, \
-     [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48}
-#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+     [MP_F8_E5M2] = 5, [MP_I8] = 48, [MP_I4] = 48, [MP_F4] = 48}
+#define MP_FEW_ROWS_PAIRS \
+    {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX, [MP_F4] = PTRDIFF_MAX}
 #define MP_FEW_ROWS_SHIFTED_WIDE 4
 #define MP_FEW_ROWS_SHIFTED_PAIRS 4
 #define MP_FEW_ROWS_SHIFTED_QUADS 4
-#define MP_FEW_ROWS_RECODED_PAIRS {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15}
+#define MP_FEW_ROWS_RECODED_PAIRS \
+    {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15, [MP_F4] = 15}
 #define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15}

@@ -279,6 +279,18 @@ static const uint16_t i4_values[32]
        0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80, 0,      0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0,
        0x40C0, 0x40E0, 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80};
 MP_INLINE vu32 pair_from_i4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(i4_values)); }
+/* The same bits as e2m1; the low four bits of each lane to f32. */
+#define MP_NATIVE_F4
+#define MP_NATIVE_F4_PAIRS
+static const uint16_t f4_values[32] = {
+    0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040, 0xC080,
+    0xC0C0, 0, 0x3F00, 0x3F80, 0x3FC0, 0x4000, 0x4040, 0x4080, 0x40C0, 0x8000, 0xBF00, 0xBF80, 0xBFC0, 0xC000, 0xC040,
+    0xC080, 0xC0C0};
+MP_INLINE vu32 pair_from_f4(vu32 word) { return _mm512_permutexvar_epi16(word, _mm512_loadu_si512(f4_values)); }
+MP_INLINE vf32 f32_from_f4(vu32 x) {
+    const vf32 values = _mm512_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6);
+    return _mm512_permutexvar_ps(x, values);
+}
 /* The low five bits of each lane or half of a lane, minus 16. */
 #define MP_NATIVE_U5
 static const uint16_t u5_values[32] = {/* -16 to 15 */
@@ -298,12 +310,18 @@ MP_INLINE vf32 f32_from_u5(vu32 x) {
 #define MP_NR_VECTORS 4
 #ifdef MP_NATIVE_BYTES
 #define MP_FEW_ROWS_WIDE {[MP_F16] = PTRDIFF_MAX, [MP_BF16] = PTRDIFF_MAX, \
-                          [MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
-#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX}
+                          [MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX, \
+                          [MP_F4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_PAIRS \
+                         {[MP_F8_E4M3FN] = 32, [MP_F8_E5M2] = 32, [MP_I8] = 16, [MP_I4] = PTRDIFF_MAX, \
+                          [MP_F4] = PTRDIFF_MAX}
 #else
 #define MP_FEW_ROWS_WIDE {[MP_F16] = PTRDIFF_MAX, [MP_BF16] = PTRDIFF_MAX, \
-                          [MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
-#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX}
+                          [MP_F8_E4M3FN] = 16, [MP_F8_E5M2] = 16, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX, \
+                          [MP_F4] = PTRDIFF_MAX}
+#define MP_FEW_ROWS_PAIRS \
+                         {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = PTRDIFF_MAX, [MP_I4] = PTRDIFF_MAX, \
+                          [MP_F4] = PTRDIFF_MAX}
 #endif
 #define MP_FEW_ROWS_SHIFTED_WIDE 4
 #define MP_FEW_ROWS_SHIFTED_PAIRS 4

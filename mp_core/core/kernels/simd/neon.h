@@ -239,8 +239,10 @@ MP_INLINE float sum_f32(vf32 x) {
 #define MP_MR 6
 #define MP_NR_VECTORS 1
 #define MP_FEW_ROWS_WIDE \
-    {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = 24, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 5, [MP_I4] = 5}
-#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 5, [MP_I4] = 5}
+    {[MP_F32] = 96, [MP_F16] = 24, [MP_BF16] = 24, [MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 5, [MP_I4] = 5, \
+     [MP_F4] = 5}
+#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 5, [MP_F8_E5M2] = 5, [MP_I8] = 5, [MP_I4] = 5, \
+     [MP_F4] = 5}
 #define MP_FEW_ROWS_SHIFTED_WIDE 4
 #define MP_FEW_ROWS_SHIFTED_PAIRS 4
 #define MP_FEW_ROWS_SHIFTED_QUADS 4

@@ -246,8 +246,9 @@ MP_INLINE vu32 dot_u8s8(vu32 sum, vu32 a, vu32 b) { return MP_QUARTERS(vu32, MP_
 #define MP_DIVIDES 1
 #define MP_MR 1
 #define MP_NR_VECTORS 1
-#define MP_FEW_ROWS_WIDE {[MP_F16] = 3, [MP_BF16] = 3, [MP_F8_E4M3FN] = 3, [MP_F8_E5M2] = 3, [MP_I8] = 3, [MP_I4] = 3}
-#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 3, [MP_F8_E5M2] = 3, [MP_I8] = 3, [MP_I4] = 3}
+#define MP_FEW_ROWS_WIDE \
+    {[MP_F16] = 3, [MP_BF16] = 3, [MP_F8_E4M3FN] = 3, [MP_F8_E5M2] = 3, [MP_I8] = 3, [MP_I4] = 3, [MP_F4] = 3}
+#define MP_FEW_ROWS_PAIRS {[MP_F8_E4M3FN] = 3, [MP_F8_E5M2] = 3, [MP_I8] = 3, [MP_I4] = 3, [MP_F4] = 3}
 #define MP_FEW_ROWS_SHIFTED_WIDE 3
 #define MP_FEW_ROWS_SHIFTED_PAIRS 3
 #define MP_FEW_ROWS_SHIFTED_QUADS 3
