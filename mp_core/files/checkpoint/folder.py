@@ -11,8 +11,9 @@ from typing import Any
 
 from mp_core.files.checkpoint.foreign import is_code, scale_names
 from mp_core.files.checkpoint.header import Header, load_json, read_header
+from mp_core.files.checkpoint.packed import Packed, Place, read_place
 from mp_core.files.checkpoint.packed_config import method_note, read_quantization
-from mp_core.files.checkpoint.packed_layouts import Packed, Place, packed_in, read_place
+from mp_core.files.checkpoint.packed_layouts import packed_in
 from mp_core.files.checkpoint.places import is_plain, leads_out
 from mp_core.files.checkpoint.reading import read_file
 from mp_core.files.checkpoint.tensors import Tensor, tensors_of

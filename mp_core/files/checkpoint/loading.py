@@ -1,7 +1,7 @@
 """Open checkpoints as memory-mapped arrays, and read their policies."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from mp_core.files.checkpoint.coding import SUFFIXES
 from mp_core.files.checkpoint.folder import Checkpoint, Shard, open_checkpoint, refuse_tools, unique_tensors
 from mp_core.files.checkpoint.header import Entry, load_json
 from mp_core.files.checkpoint.maps import map_file
-from mp_core.files.checkpoint.packed_layouts import Place, viewed
+from mp_core.files.checkpoint.packed import Place, viewed
 from mp_core.files.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
 from mp_core.policies.dtype_policies import policy_of
 from mp_core.utilities.arguments import path_of
 
-__all__ = ["open_stored", "open_tensors", "policies_of", "stored_policies"]
+__all__ = ["most_and_others", "open_stored", "open_tensors", "policies_of", "stored_policies"]
 
 
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
@@ -152,10 +152,18 @@ def _policies_in(checkpoint: Checkpoint) -> tuple[str | None, dict[str, str]]:
         if other != default:
             raise ValueError(f"{first.path} and {shard.path} have the policies {default!r} and {other!r}")
         policies |= own
-    if policies and any(tensor.packed is not None for _, tensor in checkpoint.tensors):
-        default = Counter(policies.values()).most_common(1)[0][0]
-        policies = {name: policy for name, policy in policies.items() if policy != default}
+    if any(tensor.packed is not None for _, tensor in checkpoint.tensors):
+        return most_and_others(policies)
     return default, policies
+
+
+def most_and_others(policies: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+    """Return the policy of most tensors, or None, and those of tensors with another one.
+
+    Tensors of another program have no policies; these are those under which layers use their codes without a change.
+    """
+    default = Counter(policies.values()).most_common(1)[0][0] if policies else None
+    return default, {name: policy for name, policy in policies.items() if policy != default}
 
 
 def policies_of(shard: Shard) -> tuple[str | None, dict[str, str]]:

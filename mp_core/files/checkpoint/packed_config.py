@@ -26,8 +26,13 @@ _TYPES = {
     "int-quantized": (("int", 8),),
     "float-quantized": (("float", 8),),
     "naive-quantized": (("int", 8), ("float", 8)),
+    "mxfp4-pack-quantized": (("float", 4),),
+    "mxfp8-quantized": (("float", 8),),
+    "nvfp4-pack-quantized": (("float", 4),),
 }
 """Format of compressed-tensors -> the pairs of ``type`` and ``num_bits`` that mp_core reads."""
+_BLOCKS = {"mxfp4-pack-quantized": 32, "mxfp8-quantized": 32, "nvfp4-pack-quantized": 16}
+"""Format -> the only length of its groups."""
 _MOST_RULES = 1 << 16
 """The most targets of a configuration; a network has fewer modules."""
 _MOST = 1 << 31
@@ -230,6 +235,10 @@ def _scheme(group: _Entry, whole: _Entry) -> Spec:
     weights.one_of("dynamic", False, False)
     symmetric = weights.one_of("symmetric", True, True, *([] if kind == "float" else [False]))
     block = _block(weights)
+    if layout in _BLOCKS and block != (1, _BLOCKS[layout]):
+        raise ValueError(
+            f"{weights.what}: scales are those of {block}; expected groups of {_BLOCKS[layout]} for {layout}"
+        )
     inputs, note = _inputs(group, kind, bits, block)
     left_out = {
         "output_activations": group.object("output_activations").content,
@@ -245,7 +254,8 @@ def _block(weights: _Entry) -> Block:
     """Return which weights share a scale."""
     size = weights.size("group_size", None)
     default = "tensor" if size is None else "channel" if size == -1 else "group"
-    strategy = weights.one_of("strategy", default, "tensor", "channel", "group", "block")
+    strategy = weights.one_of("strategy", default, "tensor", "channel", "group", "block", "tensor_group")
+    strategy = "group" if strategy == "tensor_group" else strategy  # with a scale of the tensor too, for nvfp4
     if strategy == "block":
         rows, columns = weights.get("block_structure", _REQUIRED, "two positive numbers, as in [128, 128]", _is_pair)
         return rows, columns
@@ -321,5 +331,18 @@ def _gptq(entry: _Entry) -> Parsed:
 
 _GPTQ = "gptq", "gptq_v2"
 
-METHODS: dict[str, Callable[[_Entry], Parsed]] = {"compressed-tensors": _compressed, "awq": _awq, "gptq": _gptq}
+
+def _mxfp4(entry: _Entry) -> Parsed:
+    """Read the configuration of gpt-oss."""
+    kept = entry.names("modules_to_not_convert")
+    spec = Spec("mxfp4", 4, True, True, (1, 32))
+    return ("mxfp4",), lambda module: None if module in kept else spec
+
+
+METHODS: dict[str, Callable[[_Entry], Parsed]] = {
+    "compressed-tensors": _compressed,
+    "awq": _awq,
+    "gptq": _gptq,
+    "mxfp4": _mxfp4,
+}
 """``quant_method`` -> function that returns the layouts, and the Spec of each module."""

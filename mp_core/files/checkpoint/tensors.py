@@ -17,7 +17,7 @@ from mp_core.files.checkpoint.coding import QUANTIZATION, SUFFIXES, Box, Coding,
 from mp_core.files.checkpoint.foreign import FLOAT8, blocks_of, scale_names, tool_of
 from mp_core.files.checkpoint.header import Entry, Header, load_json, open_regular
 from mp_core.files.checkpoint.output import naming
-from mp_core.files.checkpoint.packed_layouts import Packed, box_of, read_place
+from mp_core.files.checkpoint.packed import Packed, box_of, read_place
 from mp_core.utilities.system import read_at
 
 __all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]

@@ -17,7 +17,7 @@ from mp_core.files.checkpoint.conversion_plan import Planned
 from mp_core.files.checkpoint.errors import Sums, count
 from mp_core.files.checkpoint.header import Entry
 from mp_core.files.checkpoint.output import OutFile
-from mp_core.files.checkpoint.packed_layouts import Packed
+from mp_core.files.checkpoint.packed import Packed
 from mp_core.files.checkpoint.pool import Pool
 from mp_core.files.checkpoint.tensors import File
 from mp_core.policies.dtype_policies.schemes import Scheme
