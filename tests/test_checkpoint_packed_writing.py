@@ -17,6 +17,7 @@ from mp_core.models import TextEncoder
 from mp_core.quantization import QuantizedArray
 
 TO = "compressed-tensors"
+# Policy -> the format that describes its codes.
 POLICIES = {
     "int4/8_from_float32": "pack-quantized",
     "int4/-1_from_float32": "pack-quantized",
@@ -30,7 +31,13 @@ POLICIES = {
     "float8_e4m3fn/8_from_float32": "float-quantized",
     "float8_e4m3fn/tensor_from_float32": "float-quantized",
 }
-"""Policy -> the format that describes its codes."""
+MICROSCALING = {
+    "mxfp4_from_float32": ("mxfp4-pack-quantized", "mxfp4"),
+    "mxfp4/dynamic_from_float32": ("mxfp4-pack-quantized", "mxfp4/dynamic"),
+    "mxint8_from_float32": ("pack-quantized", "int8/weight_only/32"),
+    "mxfp8_e4m3_from_float32": ("float-quantized", "float8_e4m3fn/32"),
+}
+"""Policy -> the format, and the scheme of the layers of a folder in it."""
 KEEP = ["embeddings"]
 
 
@@ -72,6 +79,25 @@ def test_transformers_computes_the_same_from_it(tmp_path, name, policy):
     ids, mask = random_models.ragged(1)
     asked = random_models.library().CompressedTensorsConfig(dequantize=True)
     found = forward(tmp_path / "model", ids, mask, quantization_config=asked)
+    np.testing.assert_array_equal(found, forward(tmp_path / "floats", ids, mask))
+
+
+@pytest.mark.parametrize("policy", MICROSCALING)
+def test_microscaling_formats(tmp_path, policy):
+    source = random_models.save(random_models.made("qwen2", hidden_size=64, intermediate_size=96), tmp_path / "source")
+    convert(source, tmp_path / "own", policy, keep=["embed"])
+    convert(source, tmp_path / "other", policy, keep=["embed"], to=TO)
+    assert verify(tmp_path / "own", tmp_path / "other")["failed"] == []
+    layout, scheme = MICROSCALING[policy]
+    assert json.loads((tmp_path / "other" / "config.json").read_text())["quantization_config"]["format"] == layout
+    assert stored_policies(tmp_path / "other")[0] == f"{scheme}_from_float32"
+    ids, mask = random_models.ragged(1)
+    own, other = (TextEncoder.from_folder(tmp_path / name).model(ids, mask) for name in ("own", "other"))
+    np.testing.assert_array_equal(own, other)
+    pytest.importorskip("compressed_tensors")
+    convert(tmp_path / "other", tmp_path / "floats", "float32")
+    asked = random_models.library().CompressedTensorsConfig(dequantize=True)
+    found = forward(tmp_path / "other", ids, mask, quantization_config=asked)
     np.testing.assert_array_equal(found, forward(tmp_path / "floats", ids, mask))
 
 
@@ -124,6 +150,11 @@ def test_codes_of_one_program_become_those_of_another(tmp_path):
     ("policy", "keep", "message"),
     [
         ("float8_e5m2", KEEP, "is float8_e5m2 with float inputs; compressed-tensors can hold int4"),
+        (
+            "nvfp4",
+            [*KEEP, r"0\.", r"1\.output", r"1\.inter"],
+            "is nvfp4 with float inputs; compressed-tensors can hold int4",
+        ),
         ("int8/weight_only/32", KEEP, r"of shape \(16, 24\) in groups of 32"),
     ],
 )

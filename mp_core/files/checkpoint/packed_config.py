@@ -278,12 +278,8 @@ def _inputs(group: _Entry, kind: str, bits: int, block: Block) -> tuple[str, str
     dynamic = inputs.one_of("dynamic", False, False, True, "local")
     per_tensor = inputs.content.get("strategy", "tensor") == "tensor"
     whole_lines = block[1] is None
-    if (
-        own == ("int", 8)
-        and kind == "int"
-        and dynamic is True
-        and (whole_lines or (bits == 4 and (block[1] or 8) % 8 == 0))
-    ):
+    fits = bits == 4 and (block[1] or 8) % 8 == 0  # kernels of 4-bit codes sum integers group by group
+    if own == ("int", 8) and dynamic is True and (fits or (kind == "int" and whole_lines)):
         return "dynamic", ""
     if own == (kind, 8) and bits == 8 and dynamic is False and per_tensor and whole_lines:
         return ("fixed", "") if kind == "int" or block == TENSOR else ("float", "input_activations")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import F32, I8, I32, Array
+from mp_core.arrays import F32, I8, I32, Array, cast
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.files.checkpoint.coding import QUANTIZATION, Coding, Kind
 from mp_core.files.checkpoint.conversion_plan import RequestError
@@ -28,11 +28,15 @@ _FORMATS = {
     ("int4", "dynamic"): "pack-quantized",
     ("int8", "float"): "pack-quantized",
     ("int8", "dynamic"): "int-quantized",
+    ("mxint8", "float"): "pack-quantized",
     ("float8_e4m3fn", "float"): "float-quantized",
+    ("mxfp8_e4m3", "float"): "float-quantized",
+    ("mxfp4", "float"): "mxfp4-pack-quantized",
+    ("mxfp4", "dynamic"): "mxfp4-pack-quantized",
 }
 """Codes and kind of inputs of a scheme -> the format of compressed-tensors."""
 _DYNAMIC = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "token", "dynamic": True}
-_INTEGERS = np.dtype(np.int64)
+_INTEGERS, _BYTES = np.dtype(np.int64), np.dtype(np.uint8)
 
 
 def group_of(name: str, coding: Coding, zeros: bool, policy: str | None) -> dict[str, Any]:
@@ -54,11 +58,12 @@ def group_of(name: str, coding: Coding, zeros: bool, policy: str | None) -> dict
     """
     scheme = None if policy is None else policy_of(policy).scheme
     inputs = "fixed" if coding.fixed_inputs else "float" if scheme is None else scheme.inputs
-    layout, size = _FORMATS.get((coding.dtype, inputs)), coding.group_size
+    codes = coding.dtype if scheme is None else scheme.codes
+    layout, size = _FORMATS.get((codes, inputs)), coding.group_size
     if layout is None or coding.blocks is not None:
-        written = " or ".join(f"{codes} with {kind} inputs" for codes, kind in _FORMATS)
+        written = " or ".join(f"{name} with {kind} inputs" for name, kind in _FORMATS)
         raise RequestError(
-            f"tensor {name!r} is {coding.dtype} with {inputs} inputs; compressed-tensors can hold {written}: use "
+            f"tensor {name!r} is {codes} with {inputs} inputs; compressed-tensors can hold {written}: use "
             "another policy or keep (--keep)"
         )
     if not name.endswith(".weight") or len(coding.shape) != 2 or (size is not None and coding.shape[1] % size):
@@ -68,7 +73,7 @@ def group_of(name: str, coding: Coding, zeros: bool, policy: str | None) -> dict
         )
     strategy = "group" if size else "channel" if coding.axis else "tensor"
     weights = {
-        "num_bits": 4 if coding.dtype == "int4" else 8,
+        "num_bits": 8 // coding.codes_per_element,
         "type": "float" if coding.is_float else "int",
         "symmetric": not zeros,
         "strategy": strategy,
@@ -86,6 +91,8 @@ def group_of(name: str, coding: Coding, zeros: bool, policy: str | None) -> dict
 def kinds_of(name: str, coding: Coding, zeros: bool, layout: str) -> dict[str, Kind]:
     """Return the type and shape of each tensor of a weight, by name; the arguments are those of :func:`group_of`."""
     (n, k), scales = coding.shape, coding.scale_shape if coding.axis else (1,)
+    if layout.startswith("mx"):
+        return {f"{name}_packed": coding.stored, f"{name}_scale": (_BYTES, scales)}
     if layout != "pack-quantized":
         return {name: coding.stored, f"{name}_scale": (F32, scales)} | (
             {f"{name}_zero_point": (I8, scales)} if zeros else {}
@@ -106,7 +113,9 @@ def _parts(name: str, q: QuantizedArray, kinds: Mapping[str, Kind]) -> dict[str,
     zero = None if q.zero_point is None else q.zero_point.astype(np.int8)
     bits = 4 if q.dtype.name == "int4" else 8
     parts: dict[str, Array] = {f"{name}_scale": q.scale}
-    if f"{name}_packed" in kinds:
+    if kinds[f"{name}_scale"][0] == _BYTES:
+        parts = {f"{name}_packed": q.values, f"{name}_scale": _exponents(name, q.scale)}
+    elif f"{name}_packed" in kinds:
         codes = np.zeros((kinds[f"{name}_packed"][1][0], 4 * kinds[f"{name}_packed"][1][1]), np.uint8)
         stored = q.values.view(np.uint8)
         codes[:, : stored.shape[1]] = stored ^ (0x88 if bits == 4 else 0x80)
@@ -120,6 +129,16 @@ def _parts(name: str, q: QuantizedArray, kinds: Mapping[str, Kind]) -> dict[str,
     if zero is not None:
         parts[f"{name}_zero_point"] = zero
     return {part: parts[part].reshape(shape) for part, (_, shape) in kinds.items()}
+
+
+def _exponents(name: str, scale: Array) -> Array:
+    """Return scales that are powers of two as their exponents plus 127, uint8."""
+    powers = cast(scale, "float8_e8m0fnu")
+    if (cast(powers, F32) != scale).any():
+        raise RequestError(
+            f"tensor {name!r} has scales that are no powers of two, which mxfp4-pack-quantized has: use another policy"
+        )
+    return powers.view(np.uint8)
 
 
 def _words(codes: Array, bits: int) -> Array:
