@@ -15,7 +15,7 @@ from mp_core.arrays.quantization.recipe import positive_and_finite
 from mp_core.files.checkpoint.coding import MAX_GROUP, Box, Coding
 from mp_core.files.checkpoint.header import Entry
 from mp_core.files.checkpoint.maps import map_file
-from mp_core.files.checkpoint.packed_config import Spec
+from mp_core.files.checkpoint.packed_config import CHANNEL, TENSOR, Spec
 from mp_core.policies.dtype_policies.schemes import Scheme
 
 __all__ = [
@@ -90,7 +90,7 @@ class Packed:
         """How the codes are described in reports and in files of mp_core; None for a weight that is read as floats."""
         if not self.is_ordered:
             return None
-        per_tensor = self.spec.block == (None, None) and self.spec.bits == 8
+        per_tensor = self.spec.block == TENSOR and self.spec.bits == 8
         axis = () if per_tensor else tuple(range(len(self.shape) - 1))
         fixed = self.spec.inputs == "fixed"
         return Coding(self.codes, self.shape, axis, self.group_size, fixed)
@@ -136,7 +136,7 @@ class Packed:
             scale = scale * inputs[f"{self.name}.inputs_scale"].flat[0]
         coding = self.coding
         assert coding is not None
-        if not coding.axis and block == (None, None):
+        if not coding.axis and block == TENSOR:
             scale = scale[:1, :1]
             zero = None if zero is None else zero[:1, :1]
         zero = None if zero is None else zero.reshape(coding.scale_shape)
@@ -232,9 +232,10 @@ def misfit(place: Place, expected: str) -> ValueError:
 
 def described(spec: Spec) -> str:
     """Return the settings that decide the shapes of tensors, for messages."""
-    rows, columns = spec.block
-    shared = {(None, None): "one scale", (1, None): "a scale for each output"}.get(spec.block)
-    shared = shared or (f"groups of {columns}" if rows == 1 else f"blocks of {rows} x {columns}")
+    shared = {TENSOR: "one scale", CHANNEL: "a scale for each output"}.get(spec.block)
+    if shared is None:
+        rows, columns = spec.block
+        shared = f"groups of {columns}" if rows == 1 else f"blocks of {rows} x {columns}"
     return f"{spec.layout} of {spec.bits} bits with {shared}"
 
 

@@ -24,7 +24,7 @@ from mp_core.files.checkpoint.packed import (
     misfit,
     positive_scales,
 )  # fmt: skip
-from mp_core.files.checkpoint.packed_config import Quantization
+from mp_core.files.checkpoint.packed_config import TENSOR, Quantization
 
 __all__ = ["LAYOUTS", "in_pairs", "packed_in"]
 
@@ -135,7 +135,7 @@ def _packed_shape(packed: Packed, read: Read) -> tuple[int, ...]:
     _divides(packed, shape[1])
     counts = _counts(packed, shape)
     _need_scales(packed, counts)
-    if not packed.spec.symmetric and packed.spec.block != (None, None):
+    if not packed.spec.symmetric and packed.spec.block != TENSOR:
         packed.need("weight_zero_point", ("int32",), (-(-counts[0] * bits // 32), counts[1]))
     elif not packed.spec.symmetric:
         packed.need("weight_zero_point", ("int8",))
