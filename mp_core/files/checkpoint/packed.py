@@ -16,6 +16,7 @@ from mp_core.files.checkpoint.coding import MAX_GROUP, Box, Coding
 from mp_core.files.checkpoint.header import Entry
 from mp_core.files.checkpoint.maps import map_file
 from mp_core.files.checkpoint.packed_config import CHANNEL, TENSOR, Spec
+from mp_core.policies.autocast.memory import drop_pages
 from mp_core.policies.dtype_policies.schemes import Scheme
 
 __all__ = [
@@ -119,15 +120,24 @@ class Packed:
     def value(self, read: Read) -> dict[str, Array | QuantizedArray]:
         """Return the weight, and with fixed inputs their scales and zero points, by name.
 
+        The pages of its tensors are released: those of mapped files count as memory while something maps the file.
+
         Raises
         ------
         ValueError
             A scale is not positive and finite, or zero points contradict the configuration.
         """
+        try:
+            return self._value(read)
+        finally:
+            for place in self.parts.values():
+                drop_pages(read(place))
+
+    def _value(self, read: Read) -> dict[str, Array | QuantizedArray]:
         codes = self.layout.read(self, read)
         if not self.is_ordered:
             order = read(self.parts[self.layout.order]).astype(np.intp)
-            return {self.name: _in_order(codes, order)}
+            return {self.name: _kept(_in_order(codes, order))}
         block = self.spec.block
         scale, zero = self._along_lines(codes.scale), codes.zero
         zero = None if zero is None else self._along_lines(zero)
@@ -140,7 +150,7 @@ class Packed:
             scale = scale[:1, :1]
             zero = None if zero is None else zero[:1, :1]
         zero = None if zero is None else zero.reshape(coding.scale_shape)
-        values = codes.values.reshape(coding.stored[1])
+        values = _kept(codes.values.reshape(coding.stored[1]))
         return {self.name: coding.array(values, scale.reshape(coding.scale_shape), zero), **inputs}
 
     def _along_lines(self, part: Array) -> Array:
@@ -248,6 +258,15 @@ def positive_scales(place: Place, scale: Array) -> Array:
             f"{wide.max()}"
         )
     return wide
+
+
+def _kept(array: Array) -> Array:
+    """Return an array that nobody can write to, also not through those of which it is a view: layers do not copy it."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base.flags.writeable = False
+        base = base.base
+    return array
 
 
 def _in_order(codes: Parts, order: Array) -> Array:
