@@ -177,6 +177,20 @@ def test_tensors_that_do_not_fit(tmp_path, capsys, case, change, message):
     assert code == 3 or "cannot read" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("case", ["pack", "int8"])
+def test_zero_points_of_symmetric_codes_are_zeros(tmp_path, case):
+    def change(config):
+        config["config_groups"]["group_0"]["weights"]["symmetric"] = True
+
+    groups = 4 if case == "pack" else 1
+    write(tmp_path / "good", case, change, value("l.weight_zero_point", np.zeros((16, groups), np.int8)))
+    assert open_tensors(tmp_path / "good")["l.weight"].zero_point is None
+    for index, zeros in enumerate((np.eye(16, groups, dtype=np.int8), np.zeros((2, groups), np.int32))):
+        write(tmp_path / str(index), case, change, value("l.weight_zero_point", zeros))
+        with pytest.raises(ValueError, match=r"'l\.weight_zero_point' has other zero points than 0 in int8"):
+            open_tensors(tmp_path / str(index))
+
+
 @pytest.mark.parametrize("method", ["quark", None, 3, ["awq"]])
 def test_an_unknown_method_is_named(tmp_path, method):
     folder = write(tmp_path / "model", "gptq", change_config=entry("quant_method", method))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import I32, Array
+from mp_core.arrays import I8, I32, Array
 from mp_core.arrays.dtypes import dtype_of
 from mp_core.files.checkpoint.packed import (
     SCALES,
@@ -138,7 +138,7 @@ def _packed_shape(packed: Packed, read: Read) -> tuple[int, ...]:
     if not packed.spec.symmetric and packed.spec.block != TENSOR:
         packed.need("weight_zero_point", ("int32",), (-(-counts[0] * bits // 32), counts[1]))
     elif not packed.spec.symmetric:
-        packed.need("weight_zero_point", ("int8",))
+        _need_scales(packed, counts, "weight_zero_point", ("int8",))
     return shape
 
 
@@ -174,8 +174,16 @@ def _scales(packed: Packed, read: Read) -> Array:
     return positive_scales(place, divided)
 
 
+def _check_symmetric(packed: Packed, read: Read) -> None:
+    """Raise ValueError if symmetric codes have other zero points than 0; older files have them, and all are 0."""
+    place = packed.parts.get("weight_zero_point")
+    if packed.spec.symmetric and place is not None and (place.entry.dtype != I8 or read(place).any()):
+        raise ValueError(f"{place.path}: tensor {place.name!r} has other zero points than 0 in int8; symmetric is true")
+
+
 def _read_packed(packed: Packed, read: Read) -> Parts:
     bits, k = packed.spec.bits, packed.shape[1]
+    _check_symmetric(packed, read)
     zero = None
     if not packed.spec.symmetric:
         stored, rows = read(packed.parts["weight_zero_point"]), _counts(packed, packed.shape)[0]
@@ -203,6 +211,7 @@ def _naive_shape(packed: Packed, read: Read) -> tuple[int, ...]:
 
 
 def _read_naive(packed: Packed, read: Read) -> Parts:
+    _check_symmetric(packed, read)
     zero = None
     if not packed.spec.symmetric:
         zero = read(packed.parts["weight_zero_point"]).reshape(_counts(packed, packed.shape))
