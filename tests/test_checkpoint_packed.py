@@ -96,7 +96,18 @@ def test_commands_read_them(written, tmp_path, capsys):
     assert ("g_idx is not in order" in out) == (scheme is None)
     for option, target in ((["--keep", "query|key"], "kept"), ([], "floats"), (["--allow-requantize"], "again")):
         policy = "int8" if target == "again" else "float32"
-        command = ["convert", str(packed), "-o", str(tmp_path / target), "--policy", policy, "--no-progress", *option]
+        command = [
+            "convert",
+            str(packed),
+            "-o",
+            str(tmp_path / target),
+            "--policy",
+            policy,
+            "--no-progress",
+            "--max-memory",
+            "16GiB",
+            *option,
+        ]
         assert cli.main(command) == 0
         assert "quant_method" not in (tmp_path / target / "config.json").read_text()
     for target in ("kept", "floats"):

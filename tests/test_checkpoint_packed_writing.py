@@ -140,7 +140,7 @@ def test_codes_of_one_program_become_those_of_another(tmp_path):
 
     packed, floats = folders.write(tmp_path / "model", {"quant_method": "awq", "group_size": 8}, folders.awq)
     assert cli.main(["convert", str(packed), "-o", str(tmp_path / "out"), "--policy", "int4/8", "--keep", ".",
-                     "--to", TO, "--no-progress"]) == 0  # fmt: skip
+                     "--to", TO, "--no-progress", "--max-memory", "16GiB"]) == 0  # fmt: skip
     assert verify(tmp_path / "out", floats)["failed"] == []
     config = json.loads((tmp_path / "out" / "config.json").read_text())["quantization_config"]
     assert config["format"] == "pack-quantized"
