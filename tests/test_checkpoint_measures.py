@@ -25,6 +25,8 @@ def test_an_inspection_counts_by_the_definitions(tmp_path):
         "bytes": 56,
         "quantization": None,
         "tool": None,
+        "layout": None,
+        "note": None,
         "max_abs": float(np.float32(1e30)),
         "above_float16": 2,
         "below_float16": 2,

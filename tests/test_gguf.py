@@ -30,6 +30,10 @@ def blocks_of(kind, rows, columns, seed=0):
     for begin in HALVES.get(kind.name, (0,)):
         scales = np.abs(rng.normal(size=(len(blocks), 1))).astype(np.float16)
         blocks[:, begin : begin + 2] = scales.view(np.uint8)
+    if kind.name == "MXFP4":  # exponents of finite numbers
+        blocks[:, 0] = rng.integers(0, 250, len(blocks))
+    if kind.name == "NVFP4":  # four scales without a sign
+        blocks[:, :4] = rng.integers(1, 0x7F, (len(blocks), 4))
     return blocks.reshape(rows, -1)
 
 
@@ -89,6 +93,27 @@ def test_matrices_of_q8_0_are_codes_with_the_same_numbers(tmp_path):
     assert (codes.dtype.name, codes.axis, codes.group_size) == ("int8", (0,), 32)
     np.testing.assert_array_equal(dequantize(codes), gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q8_0))
     assert tensors["y"].codes() is None  # a scale is negative: numbers only
+
+
+@pytest.mark.parametrize(("number", "group"), [(39, 32), (40, 16)])
+def test_matrices_of_4_bit_floats_are_codes_with_the_same_numbers(tmp_path, number, group):
+    gguf = pytest.importorskip("gguf")
+    blocks = blocks_of(KINDS[number], 6, 512)
+    if group == 32:
+        blocks[:, ::17] = np.random.default_rng(1).integers(20, 230, (6, 16))
+    empty = np.zeros_like(blocks)  # scales of 0, and codes of 0 and -0
+    empty[:, 20:36] = 0x80 if group == 16 else 0
+    bad = empty.copy()
+    bad[0, 10] = 1 if group == 16 else 0xFF
+    bad[0, 0] = 0xFF if group == 32 else 0
+    tensors, _ = open_gguf(
+        written(tmp_path / "a.gguf", {"x": (number, blocks), "empty": (number, empty), "bad": (number, bad)})
+    )
+    codes = tensors["x"].codes()
+    assert (codes.dtype.name, codes.axis, codes.group_size) == ("float4_e2m1fn", (0,), group)
+    np.testing.assert_array_equal(dequantize(codes), gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType(number)))
+    assert not dequantize(tensors["empty"].codes()).any()
+    assert tensors["bad"].codes() is None  # a scale is 0 beside another code, or not finite: numbers only
 
 
 NETWORKS = {
@@ -151,15 +176,16 @@ def test_a_folder_with_a_gguf_file_has_the_embeddings_of_the_same_weights(tmp_pa
     np.testing.assert_allclose(received, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
 
 
-def test_a_folder_of_q8_0_runs_by_its_codes_and_is_saved_as_safetensors(tmp_path):
+@pytest.mark.parametrize(("kind", "scheme"), [("Q8_0", "int8/weight_only/32"), ("MXFP4", "mxfp4")])
+def test_a_folder_of_codes_runs_by_them_and_is_saved_as_safetensors(tmp_path, kind, scheme):
     gguf = pytest.importorskip("gguf")
     (tmp_path / "first").mkdir()
     network = random_models.made("qwen3", hidden_size=64, intermediate_size=96)
-    folder = in_gguf(network, random_models.save(network, tmp_path / "first"), gguf.GGMLQuantizationType.Q8_0)
+    folder = in_gguf(network, random_models.save(network, tmp_path / "first"), gguf.GGMLQuantizationType[kind])
     encoder = BertEncoder.from_folder(folder)
     layer = encoder.model.encoder.blocks[0].attention.query
     assert isinstance(layer.matrix, QuantizedArray)
-    assert layer.dtype_policy.name == "int8/weight_only/32_from_float32"
+    assert str(layer.form.policy.scheme) == scheme
     with_floats = BertEncoder.from_folder(folder, "float32").encode(TEXTS)
     np.testing.assert_allclose(encoder.encode(TEXTS), with_floats, rtol=0, atol=1e-5 * np.abs(with_floats).max())
     encoder.save(tmp_path / "again")

@@ -7,6 +7,7 @@ import sys
 from functools import partial
 
 import numpy as np
+import packed_folders
 import processes
 import pytest
 import random_models
@@ -89,6 +90,25 @@ def test_memory_is_that_of_the_weights(kind, policy, wide, tmp_path):
     assert resident <= 1.15 * weights + 2e6
     assert opening <= 1.15 * weights + layer + 2e6
     assert peak <= 1.15 * weights + 2 * layer + 2e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory otherwise")
+@pytest.mark.parametrize("layout", ["pack-quantized", "awq"])
+def test_memory_of_packed_codes_of_other_programs_is_that_of_the_codes(layout, wide, tmp_path):
+    """4 bits stay 4 bits: neither the file's words nor floats stay in memory."""
+    tiny = tiny_bert.write(tmp_path / "tiny")
+    if layout == "awq":
+        config, pack = {"quant_method": "awq", "group_size": 128}, partial(packed_folders.awq, group=128)
+    else:
+        config = packed_folders.compressed(layout, group=128)
+        pack = partial(packed_folders.pack_quantized, group=128)
+    packed, _ = packed_folders.packed_copies(wide("qwen3"), tmp_path / "model", config, pack)
+    command = [sys.executable, "-c", _GROWTH, str(tiny), str(packed)]
+    output = processes.run(command, capture_output=True, text=True, check=True).stdout
+    weights, resident, opening, _ = map(int, output.split())
+    codes = weights - 4 * WIDE["vocab_size"] * WIDE["hidden_size"]  # the table of words stays in the file
+    assert resident <= 1.15 * codes + 3e6
+    assert opening <= 1.15 * codes + 4 * WIDE["hidden_size"] * WIDE["intermediate_size"] + 3e6
 
 
 def _weights(encoder):

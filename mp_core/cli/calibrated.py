@@ -9,6 +9,7 @@ from mp_core.cli import options
 from mp_core.cli.embed import read_texts
 from mp_core.files import checkpoint
 from mp_core.files.checkpoint import RequestError, Threshold
+from mp_core.files.checkpoint.conversion import LAYOUTS_TO
 from mp_core.files.checkpoint.conversion_plan import plain_name
 from mp_core.files.checkpoint.errors import failures
 from mp_core.files.checkpoint.folder import Checkpoint, open_checkpoint
@@ -26,6 +27,7 @@ _REJECTED: dict[str, Callable[[argparse.Namespace], bool]] = {
     "--no-saturate": lambda given: not given.saturate,
     "--dry-run": lambda given: given.dry_run,
     "--max-memory": lambda given: given.max_memory is not None,
+    "--to": lambda given: given.to != LAYOUTS_TO[0],
 }
 """Option that --calibrate rejects (the whole encoder is in memory and is saved whole) -> whether it is given."""
 

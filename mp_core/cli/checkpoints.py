@@ -15,6 +15,7 @@ from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import stored_map, stored_policy
 from mp_core.files import checkpoint
 from mp_core.files.checkpoint import Threshold
+from mp_core.files.checkpoint.conversion import LAYOUTS_TO
 from mp_core.models.architectures import ARCHITECTURES
 from mp_core.models.folder import read_optional
 from mp_core.utilities.patterns import matcher
@@ -114,6 +115,12 @@ def _add_convert(commands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="clamp values that overflow instead of storing infinity (default: clamp)",
+    )
+    convert.add_argument(
+        "--to",
+        choices=LAYOUTS_TO,
+        default=LAYOUTS_TO[0],
+        help="whose layout the codes in OUT have: transformers opens a folder of compressed-tensors (default: mp_core)",
     )
     options.add(convert, "force")
     convert.add_argument("--dry-run", action="store_true", help="report types and sizes, write nothing")
@@ -225,7 +232,9 @@ def _conversion_text(arguments: argparse.Namespace, report: Mapping[str, Any]) -
     yield (reports.sizes if arguments.dry_run else reports.losses)(report, every=arguments.all)
     if report["left_out"]:
         yield f"left out: {', '.join(map(printable, report['left_out']))}"
-    if report["codes"]:
+    if report["codes"] and arguments.to != LAYOUTS_TO[0]:
+        yield f"{report['codes']} tensors are codes of {arguments.to}, which transformers opens if that is installed"
+    elif report["codes"]:
         undo = "Undo with convert --policy float32"
         yield f"{report['codes']} tensors are stored as codes; other programs cannot read them. {undo}"
     if (kind := _unknown_network(Path(arguments.model))) is not None:
@@ -258,6 +267,7 @@ def _convert_streamed(arguments: argparse.Namespace, policy: str, pairs: Sequenc
         max_memory=_memory_left(max_memory),
         fail_if=arguments.fail_if,
         allow_requantize=arguments.allow_requantize,
+        to=arguments.to,
         show_progress=options.shows_progress(arguments),
     )
 

@@ -144,6 +144,10 @@ def contents(report: _Row, *, every: bool) -> Iterator[str]:
     yield f"\n{len(rows)} tensors: {report['bytes'] / 1e6:.1f} MB{folded}"
     for tool, number in Counter(row["tool"] for row in rows if row["tool"]).items():
         yield f"{number} tensors are of {printable(tool)}, whose codes mp_core cannot read; they are listed undecoded"
+    for layout, number in Counter(row["layout"] for row in rows if row["layout"]).items():
+        yield f"{number} tensors are codes in the layout {layout}, which mp_core reads; the values are listed decoded"
+    for note, number in Counter(row["note"] for row in rows if row["note"]).items():
+        yield f"{number} tensors: {note}"
     foreign = [row["name"] for row in rows if row["quantization"] and "blocks" in row["quantization"]]
     if foreign:
         yield f"{len(foreign)} tensors are float8 with scales of another tool; the values are listed decoded"

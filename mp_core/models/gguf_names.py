@@ -8,8 +8,8 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.arrays.quantization import QuantizedArray
-from mp_core.files.checkpoint.gguf_file import GgufTensor, open_gguf
-from mp_core.files.checkpoint.sources import CODES_OF_GGUF
+from mp_core.files.checkpoint.gguf_file import SCHEMES, GgufTensor, open_gguf
+from mp_core.files.checkpoint.loading import most_and_others
 from mp_core.models.architectures.table import Architecture
 from mp_core.models.settings import Settings, choices
 
@@ -149,5 +149,9 @@ def gguf_tensors(
             found[today] = tensor, layer
         elif name != "rope_freqs.weight":  # config.json gives the rotary frequencies
             raise ValueError(f"{path}: tensor {name} is left over; expected tensors of {kind!r}")
-    has_codes = any(tensor.kind.name == "Q8_0" for tensor, _ in found.values())
-    return GgufTensors(found, settings, change), (CODES_OF_GGUF if has_codes else None, {})
+    policies = {
+        name: f"{SCHEMES[tensor.kind.name]}_from_float32"
+        for name, (tensor, _) in found.items()
+        if tensor.kind.name in SCHEMES
+    }
+    return GgufTensors(found, settings, change), most_and_others(policies)

@@ -20,6 +20,7 @@ from mp_core.files.checkpoint.header import Entry, write_header
 from mp_core.files.checkpoint.loading import policies_of
 from mp_core.files.checkpoint.mark import copy_files, dtype_of_most, set_dtype, update_config
 from mp_core.files.checkpoint.output import OutFile, check_free, check_space, replace, temporary_beside
+from mp_core.files.checkpoint.packed_writing import check_home, group_of, kinds_of, write_compressed
 from mp_core.files.checkpoint.pool import Pool
 from mp_core.files.checkpoint.sources import as_safetensors
 from mp_core.files.checkpoint.tensors import File, metadata_of
@@ -28,10 +29,21 @@ from mp_core.utilities.arguments import path_of
 from mp_core.utilities.html import Report
 from mp_core.utilities.progress import progress
 
-__all__ = ["MAX_MEMORY", "PlannedShard", "convert", "plan_shards", "row_of", "write_beside", "write_shard"]
+__all__ = [
+    "LAYOUTS_TO",
+    "MAX_MEMORY",
+    "PlannedShard",
+    "convert",
+    "plan_shards",
+    "row_of",
+    "write_beside",
+    "write_shard",
+]
 
 MAX_MEMORY = 2**29
 """Default bytes of working memory."""
+LAYOUTS_TO = "mp_core", "compressed-tensors"
+"""Whose layouts a conversion can write."""
 
 
 def convert(
@@ -50,6 +62,7 @@ def convert(
     fail_if: Sequence[str] = (),
     allow_requantize: bool = False,
     show_progress: bool = False,
+    to: str = "mp_core",
 ) -> dict[str, Any]:
     """Write a checkpoint in another type and measure the errors.
 
@@ -100,12 +113,15 @@ def convert(
         Whether tensors that are quantized already may be quantized again.
     show_progress : bool
         Whether to show a bar on stderr (needs tqdm).
+    to : {"mp_core", "compressed-tensors"}
+        Whose layout the codes have. transformers with compressed-tensors opens the second, if `target` is a folder; it
+        holds no fixed scales of inputs and no ``float8_e5m2``.
 
     Returns
     -------
     dict
-        ``source``, ``target``, ``policy``, ``bytes`` and ``new_bytes`` of all tensors, ``left_out`` (files), ``codes``
-        (the number of tensors that are codes of mp_core), ``failed`` (a line for each failure) and ``tensors``: for
+        ``source``, ``target``, ``to``, ``policy``, ``bytes`` and ``new_bytes`` of all tensors, ``left_out`` (files),
+        ``codes`` (the number of tensors that are codes), ``failed`` (a line for each failure) and ``tensors``: for
         each its ``name``, ``file``, ``shape``, ``dtype``, ``new_dtype``, ``bytes``, ``new_bytes``, the measures
         ``max_abs_error``, ``rel_rmse`` (relative to the RMS of the tensor), ``sqnr`` (decibels), ``cosine``, and the
         numbers of elements that went out of range (``overflow``), became 0 (``flushed``), or are ``nan``.
@@ -116,6 +132,8 @@ def convert(
     >>> min(tensor["sqnr"] for tensor in report["tensors"])  # doctest: +SKIP
     37.9
     """
+    if to not in LAYOUTS_TO:
+        raise ValueError(f"`to` must be {' or '.join(repr(known) for known in LAYOUTS_TO)}; received {to!r}")
     exclude = strings(exclude, "exclude")
     rules = Rules.parse(policy, map, keep, allow_requantize)
     thresholds = [Threshold.parse(condition) for condition in strings(fail_if, "fail_if")]
@@ -128,9 +146,12 @@ def convert(
         refuse_tools(checkpoint)
         shards = plan_shards(checkpoint, rules)
         rows = [row_of(shard.source, plan) for shard in shards for plan in shard.plans]
+        if to != LAYOUTS_TO[0]:
+            _count_packed(checkpoint, shards, rows)
         report = Report(
             source=os.fspath(source),
             target=os.fspath(target),
+            to=to,
             policy=rules.policy.name,
             bytes=sum(row["bytes"] for row in rows),
             new_bytes=sum(row["new_bytes"] for row in rows),
@@ -153,6 +174,8 @@ def convert(
             for _ in progress(written, show=show_progress, total=total, unit="block"):
                 pass
             report["failed"] = failures(rows, thresholds)
+            if to != LAYOUTS_TO[0]:
+                write_compressed(temporary)
             if not report["failed"]:
                 replace(temporary, target, names, inputs, force=force)
     return report
@@ -249,6 +272,20 @@ def row_of(shard: Shard, plan: Planned) -> dict[str, Any]:
     }
 
 
+def _count_packed(checkpoint: Checkpoint, shards: Sequence[PlannedShard], rows: Sequence[dict[str, Any]]) -> None:
+    """Set the new bytes of codes in the layouts of compressed-tensors; raise RequestError if these cannot hold one."""
+    of_plans = ((shard.source, plan) for shard in shards for plan in shard.plans)
+    for row, (shard, plan) in zip(rows, of_plans, strict=True):
+        if plan.gives_codes:
+            name, zeros = plan.tensor.name, f"{plan.tensor.name}.zero_point" in plan.parts
+            coding = plan.coding or plan.tensor.coding
+            assert coding is not None
+            group = group_of(name, coding, zeros, plan.policy)
+            check_home(checkpoint, shard)
+            kinds = kinds_of(name, coding, zeros, group["format"])
+            row["new_bytes"] = sum(prod(shape) * dtype.itemsize for dtype, shape in kinds.values())
+
+
 def _convert(
     checkpoint: Checkpoint,
     shards: Sequence[PlannedShard],
@@ -299,6 +336,7 @@ def _config(shards: Sequence[PlannedShard], policy: str, content: bytes) -> byte
     plans = [plan for shard in shards for plan in shard.plans]
     foreign = [plan for plan in plans if plan.tensor.coding and plan.tensor.coding.blocks is not None]
     decoded = bool(foreign) and not any(plan.is_copy for plan in foreign)
+    decoded |= any(plan.tensor.packed is not None for plan in plans)  # copies of these are codes of mp_core
     codes = any(plan.new_coding is not None for plan in plans)
     policies = {name: own for shard in shards for name, own in shard.policies.items()}
     return update_config(content, policy, policies, dtype=_dtype(shards), codes=codes, decoded=decoded)

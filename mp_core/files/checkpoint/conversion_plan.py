@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from mp_core.arrays.dtypes import ALLOWED, WIDE, is_float
+from mp_core.arrays.dtypes import ALLOWED, WIDE
 from mp_core.files.checkpoint.coding import Coding, Kind
 from mp_core.files.checkpoint.tensors import Tensor
 from mp_core.policies.dtype_policies import DTypePolicy, DTypePolicyMap, QuantizedDTypePolicy, Scheme, policy_of
@@ -100,7 +100,7 @@ class Planned:
             return self.coding.parts(name, None if symmetric else self.coding.zeros)
         if self.dtype is not None:
             return {name: (self.dtype, self.tensor.shape)}
-        return {part: (entry.dtype, entry.shape) for part, entry in self.tensor.parts.items()}
+        return self.tensor.kinds
 
     @property
     def new_coding(self) -> Coding | None:
@@ -186,7 +186,7 @@ class Rules:
     def _plan(self, tensor: Tensor, before: str | None) -> Planned:
         policy = next((mapped for pattern, mapped in self.map if pattern.matches(tensor.name)), self.policy)
         kept = any(pattern.matches(tensor.name) for pattern in self.keep)
-        if not (tensor.coding or is_float(tensor.values.dtype)):
+        if not tensor.has_numbers:
             return Planned(tensor)
         if kept:
             return Planned(

@@ -4,13 +4,16 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mp_core.files.checkpoint.foreign import is_code, scale_names
 from mp_core.files.checkpoint.header import Header, load_json, read_header
+from mp_core.files.checkpoint.packed import Packed, Place, read_place
+from mp_core.files.checkpoint.packed_config import method_note, read_quantization
+from mp_core.files.checkpoint.packed_layouts import packed_in
 from mp_core.files.checkpoint.places import is_plain, leads_out
 from mp_core.files.checkpoint.reading import read_file
 from mp_core.files.checkpoint.tensors import Tensor, tensors_of
@@ -159,6 +162,7 @@ def open_checkpoint(
     for index in indices:
         _check_index(folder, index, shards)
         _find_scales(index, shards)
+    _find_packed(shards.values())
     return Checkpoint(folder, shards, indices, others, links + excluded, not indices and folder is not path)
 
 
@@ -282,9 +286,46 @@ def _find_scales(index: Index, shards: dict[str, Shard]) -> None:
                 shards[file].tensors[name] = replace(tensor, tool=tool)
 
 
+def _find_packed(shards: Iterable[Shard]) -> None:
+    """Replace the tensors of weights in layouts that a ``config.json`` beside their files describes, by one each."""
+    homes: dict[Path, list[Shard]] = {}
+    for shard in shards:
+        homes.setdefault(shard.path.parent, []).append(shard)
+    for home, own in homes.items():
+        places = {name: Place(name, shard.path, entry) for shard in own for name, entry in shard.header.entries.items()}
+        quantization = read_quantization(home) if any(is_code(place.entry) for place in places.values()) else None
+        if quantization is None:
+            continue
+        found = {
+            packed.parts[packed.layout.codes].name: packed for packed in packed_in(places, quantization, read_place)
+        }
+        parts = {place.name for packed in found.values() for place in packed.parts.values()}
+        for shard in own:
+            shard.tensors.update(_with_packed(shard, found, parts))
+
+
+def _with_packed(shard: Shard, found: Mapping[str, Packed], parts: Collection[str]) -> dict[str, Tensor]:
+    """Return the tensors of a file, with those that are `parts` of weights of another program as one tensor."""
+    before = dict(shard.tensors)
+    shard.tensors.clear()
+    tensors: dict[str, Tensor] = {}
+    for name in shard.header.entries:
+        tensor = before.get(name)
+        if name in found:
+            packed = found[name]
+            entries = {place.name: place.entry for place in packed.parts.values()}
+            tensor = Tensor(packed.name, entries, packed.coding, packed=packed)
+        elif tensor is None or name in parts:
+            continue
+        if tensor.name in tensors:
+            raise ValueError(f"{shard.path}: tensor {tensor.name!r} is there twice: as numbers and as {name!r}")
+        tensors[tensor.name] = tensor
+    return tensors
+
+
 def refuse_tools(checkpoint: Checkpoint) -> None:
     """Raise for codes of other tools: without their scales they would be read as plain values."""
     for shard, tensor in checkpoint.tensors:
         if tensor.tool is not None:
             codes = f"is of {tensor.tool}, whose codes mp_core cannot read"
-            raise ValueError(f"{shard.path}: tensor {tensor.name!r} {codes}")
+            raise ValueError(f"{shard.path}: tensor {tensor.name!r} {codes}{method_note(shard.path.parent)}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from mp_core.arrays import F32, Array
 
-__all__ = ["KINDS", "Kind"]
+__all__ = ["KINDS", "Kind", "ue4m3"]
 
 
 class Kind(NamedTuple):
@@ -107,6 +107,30 @@ def _q6_k(blocks: Array) -> Array:
     return numbers
 
 
+_E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], F32)
+"""Code -> twice the number of float4_e2m1fn."""
+
+
+def _mxfp4(blocks: Array) -> Array:
+    exponents = blocks[:, :1].astype(np.int32)
+    numbers: Array = np.ldexp(F32.type(1), exponents - 128) * _E2M1[_nibbles(blocks[:, 1:])]
+    return numbers
+
+
+def ue4m3(scales: Array) -> Array:
+    """Return NVFP4's scales of 8 bits without a sign as float32; 0x7F, a NaN of float8_e4m3fn, is 0."""
+    exponents, digits = (scales >> 3 & 15).astype(np.int32), (scales & 7).astype(F32)
+    normal, small = np.ldexp(1 + digits / 8, exponents - 7), np.ldexp(digits, -9)
+    found: Array = np.where(scales == 0x7F, F32.type(0), np.where(exponents == 0, small, normal)).astype(F32)
+    return found
+
+
+def _nvfp4(blocks: Array) -> Array:
+    scales = ue4m3(blocks[:, :4])[..., np.newaxis] / 2
+    numbers: Array = (scales * _E2M1[_nibbles(blocks[:, 4:].reshape(-1, 4, 8))]).reshape(-1, 64)
+    return numbers
+
+
 KINDS: dict[int, Kind] = {
     0: Kind("F32", 1, 4),
     1: Kind("F16", 1, 2, dtype="float16"),
@@ -119,5 +143,7 @@ KINDS: dict[int, Kind] = {
     13: Kind("Q5_K", 256, 176, _q5_k),
     14: Kind("Q6_K", 256, 210, _q6_k),
     30: Kind("BF16", 1, 2, dtype="bfloat16"),
+    39: Kind("MXFP4", 32, 17, _mxfp4),
+    40: Kind("NVFP4", 64, 36, _nvfp4),
 }
 """Number of a type in the file -> its kind. Other types are refused."""

@@ -4,6 +4,7 @@ The file may be hostile: counts, lengths and offsets are checked against its siz
 """
 
 import struct
+from collections.abc import Callable
 from itertools import pairwise
 from math import prod
 from os import PathLike
@@ -14,10 +15,11 @@ import numpy as np
 
 from mp_core.arrays import F32, I8, Array, dtypes
 from mp_core.arrays.quantization import QuantizedArray
-from mp_core.files.checkpoint.gguf_blocks import KINDS, Kind
+from mp_core.files.checkpoint.gguf_blocks import KINDS, Kind, ue4m3
 from mp_core.files.checkpoint.maps import map_file
+from mp_core.files.checkpoint.packed_layouts import in_pairs
 
-__all__ = ["GgufTensor", "open_gguf"]
+__all__ = ["SCHEMES", "GgufTensor", "open_gguf"]
 
 _VERSIONS = 2, 3
 _MOST_AXES = 4
@@ -44,22 +46,58 @@ class GgufTensor(NamedTuple):
         return numbers
 
     def codes(self) -> QuantizedArray | None:
-        """Return a Q8_0 matrix as int8 codes with one scale per 32 numbers; None for other kinds and shapes.
+        """Return a matrix of Q8_0, MXFP4 or NVFP4 as codes with scales; None for other kinds and shapes.
 
         A QuantizedArray needs positive scales. A block of zeros has the scale 0 in the file: here it becomes 1. If
         another scale is not positive and finite, return None.
         """
-        if self.kind.name != "Q8_0" or len(self.shape) != 2:
+        read = _CODES.get(self.kind.name)
+        if read is None or len(self.shape) != 2:
             return None
-        blocks = self.content.reshape(-1, self.kind.size)
-        scale = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(F32)
-        values = blocks[:, 2:].view(I8)
-        empty = ~values.any(axis=1, keepdims=True)
+        values, scale, size, dtype = read(self.content.reshape(-1, self.kind.size))
+        empty = ~(values.view(np.uint8) & _MAGNITUDES[dtype]).any(axis=1, keepdims=True)
         scale = np.where(empty & (scale == 0), F32.type(1), scale)
         if not (np.isfinite(scale) & (scale > 0)).all():
             return None
         rows = self.shape[0]
-        return QuantizedArray(np.ascontiguousarray(values).reshape(self.shape), scale.reshape(rows, -1), None, 0, 32)
+        return QuantizedArray(values.reshape(rows, -1), scale.reshape(rows, -1), None, 0, size, dtype, self.shape)
+
+
+Codes = tuple[Array, Array, int, str]
+"""Codes and scale of each block, (blocks, bytes) and (blocks, 1), the numbers in a block, and the type of the codes."""
+
+
+def _q8_0(blocks: Array) -> Codes:
+    return (
+        np.ascontiguousarray(blocks[:, 2:]).view(I8),
+        np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(F32),
+        32,
+        "int8",
+    )
+
+
+def _mxfp4(blocks: Array) -> Codes:
+    exponents = blocks[:, :1].astype(np.int32)
+    with np.errstate(over="ignore"):
+        return _neighbours(blocks[:, 1:]), np.ldexp(F32.type(1), exponents - 127), 32, "float4_e2m1fn"
+
+
+def _nvfp4(blocks: Array) -> Codes:
+    scales = ue4m3(np.ascontiguousarray(blocks[:, :4])).reshape(-1, 1)
+    return _neighbours(blocks[:, 4:].reshape(-1, 8)), scales, 16, "float4_e2m1fn"
+
+
+def _neighbours(halves: Array) -> Array:
+    """Return 4-bit codes in pairs of neighbours; in the file a byte has a code of the first and of the second half."""
+    return np.concatenate(in_pairs(halves[:, ::2], halves[:, 1::2]), axis=1)
+
+
+_CODES: dict[str, Callable[[Array], Codes]] = {"Q8_0": _q8_0, "MXFP4": _mxfp4, "NVFP4": _nvfp4}
+"""Kind -> function that returns the codes of its blocks."""
+SCHEMES = {"Q8_0": "int8/weight_only/32", "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
+"""Kind -> the scheme of a policy under which layers use its codes without changing them."""
+_MAGNITUDES = {"int8": 0xFF, "float4_e2m1fn": 0x77}
+"""Type of codes -> the bits of a byte that are not the sign of a zero."""
 
 
 def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:

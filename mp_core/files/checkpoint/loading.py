@@ -1,6 +1,7 @@
 """Open checkpoints as memory-mapped arrays, and read their policies."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from mp_core.files.checkpoint.coding import SUFFIXES
 from mp_core.files.checkpoint.folder import Checkpoint, Shard, open_checkpoint, refuse_tools, unique_tensors
 from mp_core.files.checkpoint.header import Entry, load_json
 from mp_core.files.checkpoint.maps import map_file
+from mp_core.files.checkpoint.packed import Place, viewed
 from mp_core.files.checkpoint.tensors import POLICIES, POLICY, Tensor, positive
 from mp_core.policies.dtype_policies import policy_of
 from mp_core.utilities.arguments import path_of
 
-__all__ = ["open_stored", "open_tensors", "policies_of", "stored_policies"]
+__all__ = ["most_and_others", "open_stored", "open_tensors", "policies_of", "stored_policies"]
 
 
 def open_tensors(path: str | PathLike[str]) -> dict[str, Array | QuantizedArray]:
@@ -62,22 +64,25 @@ def open_stored(path: Path) -> tuple[dict[str, Array | QuantizedArray], tuple[st
 
 def _tensors_in(checkpoint: Checkpoint) -> dict[str, Array | QuantizedArray]:
     refuse_tools(checkpoint)
-    maps = {name: map_file(shard.path) for name, shard in checkpoint.shards.items()}
+    maps = {shard.path: map_file(shard.path) for shard in checkpoint.shards.values()}
     return {
         name: value
         for shard, tensor in unique_tensors(checkpoint).values()
-        for name, value in _mapped(maps[shard.name], shard, tensor)
+        for name, value in _mapped(lambda place: viewed(maps[place.path], place), shard, tensor)
     }
 
 
-def _mapped(content: Array, shard: Shard, tensor: Tensor) -> Iterator[tuple[str, Array | QuantizedArray]]:
+def _mapped(
+    read: Callable[[Place], Array], shard: Shard, tensor: Tensor
+) -> Iterator[tuple[str, Array | QuantizedArray]]:
     """Yield the name and the mapped value of a tensor, then those of the scales of its inputs."""
 
     def view(entry: Entry) -> Array:
-        if entry.start + entry.nbytes > content.size:
-            raise ValueError(f"{shard.path} became shorter while it was opened: it has {content.size} bytes")
-        return content[entry.start : entry.start + entry.nbytes].view(entry.dtype).reshape(entry.shape)
+        return read(Place(tensor.name, shard.path, entry))
 
+    if tensor.packed is not None:
+        yield from tensor.packed.value(read).items()
+        return
     values, coding = view(tensor.values), tensor.coding
     if coding is None:
         yield tensor.name, values
@@ -129,7 +134,18 @@ def _policies_in(checkpoint: Checkpoint) -> tuple[str | None, dict[str, str]]:
         if other != default:
             raise ValueError(f"{first.path} and {shard.path} have the policies {default!r} and {other!r}")
         policies |= own
+    if any(tensor.packed is not None for _, tensor in checkpoint.tensors):
+        return most_and_others(policies)
     return default, policies
+
+
+def most_and_others(policies: Mapping[str, str]) -> tuple[str | None, dict[str, str]]:
+    """Return the policy of most tensors, or None, and those of tensors with another one.
+
+    Tensors of another program have no policies; these are those under which layers use their codes without a change.
+    """
+    default = Counter(policies.values()).most_common(1)[0][0] if policies else None
+    return default, {name: policy for name, policy in policies.items() if policy != default}
 
 
 def policies_of(shard: Shard) -> tuple[str | None, dict[str, str]]:
@@ -141,6 +157,8 @@ def policies_of(shard: Shard) -> tuple[str | None, dict[str, str]]:
         if name not in shard.tensors:
             raise ValueError(f"{what}: there is no tensor {name!r}")
     policies = {name: _policy_name(policy, f"{what}: {name!r}") for name, policy in named.items()}
+    packed = ((tensor.name, tensor.packed) for tensor in shard.tensors.values() if tensor.packed is not None)
+    policies |= {name: weight.policy for name, weight in packed if weight.policy is not None}
     default = metadata.get(POLICY)
     return None if default is None else _policy_name(default, f"{shard.path}: metadata {POLICY}"), policies
 

@@ -76,8 +76,10 @@ def inspect(path: str | os.PathLike[str], *, threads: int | None = None, show_pr
         ``path``, ``bytes``, ``metadata`` (by file), ``left_out`` (weights in other formats, and links that lead out of
         the folder) and ``tensors``: for each its ``name``, ``file``, ``shape``, ``dtype``, ``bytes``, ``quantization``
         (the entry of the metadata, or None), ``tool`` (the tool that wrote the tensor if mp_core cannot read its
-        codes, or None), the largest finite magnitude ``max_abs``, and the numbers of elements above float16's
-        range (``above_float16``), below its normal numbers but not 0 (``below_float16``), ``infinite`` and ``nan``.
+        codes, or None), ``layout`` (of another program, whose codes mp_core reads, or None), ``note`` (what mp_core
+        does otherwise than that program, or None), the largest finite magnitude ``max_abs``, and the numbers of
+        elements above float16's range (``above_float16``), below its normal numbers but not 0 (``below_float16``),
+        ``infinite`` and ``nan``.
         Codes are measured as the numbers that they decode to.
 
     Examples
@@ -174,6 +176,8 @@ def _contents(shard: Shard, tensor: Tensor) -> dict[str, Any]:
         "bytes": tensor.nbytes,
         "quantization": None if tensor.coding is None else tensor.coding.entry(),
         "tool": tensor.tool,
+        "layout": None if tensor.packed is None else tensor.packed.spec.layout,
+        "note": None if tensor.packed is None else tensor.packed.note or None,
     }
 
 

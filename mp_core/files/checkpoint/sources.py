@@ -10,16 +10,16 @@ from mp_core.arrays.quantization import QuantizedArray
 from mp_core.files.checkpoint.conversion_plan import RequestError
 from mp_core.files.checkpoint.folder import matches, open_checkpoint
 from mp_core.files.checkpoint.header import load_json
+from mp_core.files.checkpoint.loading import most_and_others
 from mp_core.files.checkpoint.output import temporary_beside
 from mp_core.files.checkpoint.places import path_in
 from mp_core.files.checkpoint.reading import read_file
 from mp_core.files.checkpoint.writing import save_tensors
+from mp_core.policies.dtype_policies import Scheme
 from mp_core.utilities.system import is_present
 
-__all__ = ["CODES_OF_GGUF", "PARTS", "as_safetensors", "open_parts"]
+__all__ = ["PARTS", "as_safetensors", "open_parts"]
 
-CODES_OF_GGUF = "int8/weight_only/32_from_float32"
-"""The policy under which layers use Q8_0 codes without changing them."""
 _NAME = "model.safetensors"
 PARTS = _OLD, _PARTS = "pytorch_model.bin", "pytorch_model.bin.index.json"
 """The names of files of ``torch.save``, and of their index."""
@@ -112,5 +112,6 @@ def open_parts(folder: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _save(path: Path, tensors: dict[str, Any]) -> None:
-    codes = any(isinstance(tensor, QuantizedArray) for tensor in tensors.values())
-    save_tensors(path, tensors, policy=CODES_OF_GGUF if codes else "float32")
+    codes = {name: q for name, q in tensors.items() if isinstance(q, QuantizedArray)}
+    policy, policies = most_and_others({name: f"{Scheme.of(q)}_from_float32" for name, q in codes.items()})
+    save_tensors(path, tensors, policy=policy or "float32", policies=policies)

@@ -5,16 +5,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from threading import Lock
 from typing import Any, Self
 
 import numpy as np
 
-from mp_core.arrays import I8, I32, Array
-from mp_core.arrays.quantization import dequantize
-from mp_core.files.checkpoint.coding import QUANTIZATION, SUFFIXES, Box, Coding, is_group_size
+from mp_core.arrays import F32, I8, I32, Array
+from mp_core.arrays.dtypes import is_float
+from mp_core.arrays.quantization import QuantizedArray, dequantize
+from mp_core.files.checkpoint.coding import QUANTIZATION, SUFFIXES, Box, Coding, Kind, is_group_size
 from mp_core.files.checkpoint.foreign import FLOAT8, blocks_of, scale_names, tool_of
 from mp_core.files.checkpoint.header import Entry, Header, load_json, open_regular
 from mp_core.files.checkpoint.output import naming
+from mp_core.files.checkpoint.packed import Packed, box_of, read_place
 from mp_core.utilities.system import read_at
 
 __all__ = ["POLICIES", "POLICY", "File", "Tensor", "metadata_of", "positive", "tensors_of"]
@@ -33,6 +36,8 @@ class Tensor:
     coding: Coding | None = None
     tool: str | None = None
     """The tool that wrote these codes, or a tensor that belongs to codes, if mp_core cannot read them; else None."""
+    packed: Packed | None = None
+    """The codes of another program, which its `parts` have in the layout of that program; None for all others."""
 
     @property
     def values(self) -> Entry:
@@ -51,12 +56,30 @@ class Tensor:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape; for packed codes the shape after unpacking."""
+        if self.packed is not None:
+            return self.packed.shape
         return self.values.shape if self.coding is None else self.coding.shape
 
     @property
     def dtype(self) -> str:
         """The name of the type of the values or codes."""
-        return self.values.dtype.name if self.coding is None else self.coding.dtype
+        if self.coding is not None:
+            return self.coding.dtype
+        return "float32" if self.packed is not None else self.values.dtype.name
+
+    @property
+    def has_numbers(self) -> bool:
+        """Whether it stands for floats, as values or as codes."""
+        return self.coding is not None or self.packed is not None or is_float(self.values.dtype)
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """The type and shape of each tensor of a copy; codes of another program are copied as codes of mp_core."""
+        if self.packed is None:
+            return {part: (entry.dtype, entry.shape) for part, entry in self.parts.items()}
+        if self.coding is None:
+            return {self.name: (F32, self.shape)}
+        return self.coding.parts(self.name, self.packed.zeros)
 
     @property
     def nbytes(self) -> int:
@@ -81,6 +104,8 @@ class File:
         self.path = path
         self._stream = open_regular(path)
         self._descriptor = self._stream.fileno()
+        self._lock = Lock()
+        self._found: tuple[Packed | None, Mapping[str, Array | QuantizedArray]] = (None, {})
         with naming(path):
             self.size = os.fstat(self._descriptor).st_size
 
@@ -104,6 +129,8 @@ class File:
 
     def box(self, tensor: Tensor, box: Box) -> Array:
         """Return a box of a tensor, shape (lines, elements); codes are decoded to float32."""
+        if tensor.packed is not None:
+            return box_of(self.unpacked(tensor.packed), tensor.name, box)
         values, coding = tensor.values, tensor.coding
         if coding is None:
             return self._lines(values, tensor.length, box).view(values.dtype).reshape(box.last - box.first, -1)
@@ -134,6 +161,13 @@ class File:
                 return dequantize(q) / of_inputs
         except ValueError as error:
             raise ValueError(f"{self.path}: tensor {tensor.name!r}: {error}") from None
+
+    def unpacked(self, packed: Packed) -> Mapping[str, Array | QuantizedArray]:
+        """Return the weight of another program, as :meth:`Packed.value` does; the last one is kept."""
+        with self._lock:
+            if self._found[0] is not packed:
+                self._found = packed, packed.value(read_place)
+            return self._found[1]
 
     def _lines(self, entry: Entry, length: int, box: Box) -> Array:
         """Return the bytes of a box of an entry, viewed as lines of `length` elements."""

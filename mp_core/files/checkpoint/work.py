@@ -17,6 +17,7 @@ from mp_core.files.checkpoint.conversion_plan import Planned
 from mp_core.files.checkpoint.errors import Sums, count
 from mp_core.files.checkpoint.header import Entry
 from mp_core.files.checkpoint.output import OutFile
+from mp_core.files.checkpoint.packed import Packed
 from mp_core.files.checkpoint.pool import Pool
 from mp_core.files.checkpoint.tensors import File
 from mp_core.policies.dtype_policies.schemes import Scheme
@@ -39,6 +40,8 @@ class Work:
         tensor, coding = self.plan.tensor, self.plan.coding
         if self.plan.dtype is not None:
             yield from pool.each(partial(self._cast, self.plan.dtype), _boxes(self.plan))
+        elif tensor.packed is not None and coding is None:
+            yield from pool.each(self._copy_packed, [tensor.packed])
         elif coding is None:
             for name, entry in tensor.parts.items():
                 yield from pool.each(partial(self._copy, name), boxes(1, prod(entry.shape)))
@@ -66,6 +69,16 @@ class Work:
         if entry.dtype.kind in "biu":
             return Sums()
         return Sums(nan=count(np.isnan(_widened(content) if is_float(entry.dtype) else content)))
+
+    def _copy_packed(self, packed: Packed) -> Sums:
+        """Write a weight of another program as mp_core stores it."""
+        for name, value in self.source.unpacked(packed).items():
+            if not isinstance(value, QuantizedArray):
+                self._write(name, value, 0)
+                continue
+            self._write(name, value.values, 0)
+            self._write_scales(value, 0)
+        return Sums()
 
     def _cast(self, dtype: np.dtype[Any], box: Box) -> Sums:
         tensor = self.plan.tensor
@@ -167,6 +180,8 @@ def _scheme(plan: Planned) -> Scheme:
 
 def steps(plan: Planned) -> int:
     """Return the number of parts that :meth:`Work.parts` yields."""
+    if plan.is_copy and plan.tensor.packed is not None:
+        return 1
     if plan.is_copy:
         return sum(1 for entry in plan.tensor.parts.values() for _ in boxes(1, prod(entry.shape)))
     return _passes(plan) * sum(1 for _ in _boxes(plan))
