@@ -128,7 +128,7 @@ static void narrow_powers(const mp_kernels *kernels, const float *x, const float
     }
 }
 
-/* Compute x^3 in double, where it is exact for x of 16 bits, so that only inexact results near a tie are rounded to odd.
+/* Compute x^3 in double, where it is exact for x of 16 bits: only inexact results near a tie have to be rounded to odd.
  * (Rounding all of them takes three times as long as the kernel of powers.) */
 static void cube(const mp_kernels *kernels, const float *x, ptrdiff_t n, float *out) {
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -144,7 +144,7 @@ static void raise_to_powers(const mp_elementwise *e, const float *x, const float
     if (all == 2.0f) apply(MP_SQUARE, x, n, out);
     else if (all == 3.0f) cube(e->kernels, x, n, out);
     else if (all == 0.5f)
-        for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] == -INFINITY ? INFINITY : sqrtf(x[i] + 0.0f); /* -0 gives +0 */
+        for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] == -INFINITY ? INFINITY : sqrtf(x[i] + 0.0f); /* of -0: +0 */
     else if (all == -1.0f)
         for (ptrdiff_t i = 0; i < n; i++) out[i] = 1.0f / x[i];
     else if (e->out_format == MP_F32) e->kernels->rows->functions[MP_POWER](x, y, n, out);
