@@ -109,7 +109,7 @@ static int may_be_near_tie(const float *y) {
     memcpy(bits, y, sizeof bits);
     for (int i = 0; i < 4; i++) found |= (quad)(((bits[i] + 1) & 0xFFC) == 0);
     uint64_t halves[2];
-    memcpy(halves, &found, sizeof halves);
+    memcpy(halves, &found, sizeof halves); /* cppcheck-suppress bufferAccessOutOfBounds; it knows no vectors */
     return (halves[0] | halves[1]) != 0;
 }
 
@@ -140,6 +140,7 @@ static void cube(const mp_kernels *kernels, const float *x, ptrdiff_t n, float *
 
 /* Compute powers. A square, a root and a reciprocal are one operation. */
 static void raise_to_powers(const mp_elementwise *e, const float *x, const float *y, ptrdiff_t n, float *out) {
+    assert(y);
     const float all = e->operand[1].stride[e->axes - 1] == 0 ? y[0] : 0.0f; /* 0: the exponents may differ */
     if (all == 2.0f) apply(MP_SQUARE, x, n, out);
     else if (all == 3.0f) cube(e->kernels, x, n, out);
