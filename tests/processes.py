@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -42,13 +42,15 @@ def run(command, *, timeout=LIMIT, **options):
 def cluster_client(workers):
     """Yield a client of so many worker processes of Dask, or skip the test without it."""
     distributed = pytest.importorskip("distributed")
-    with (
-        distributed.LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        yield client
+    cluster = distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50, memory_limit=0
+    )
+    try:
+        with distributed.Client(cluster) as client:
+            yield client
+    finally:
+        with suppress(KeyError):  # of a worker that the cluster forgets twice, if it ends while the cluster closes
+            cluster.close()
 
 
 @contextmanager

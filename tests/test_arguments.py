@@ -15,6 +15,7 @@ from mp_core import layers, tf_keras
 from mp_core.arrays.formats import PANELS
 from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.arrays.quantization.codes import CODES
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 from mp_core.core import names
 from mp_core.interop.keras import load_keras
 from mp_core.loss_scale import DynamicLossScale
@@ -280,7 +281,7 @@ def test_names_for_type_checkers_are_those_that_are_accepted():
         names.Activation: set(ACTIVATIONS) - {None},
         names.FloatName | names.OtherName: set(mp.dtypes.ALLOWED),
         names.StoredName: set(mp.dtypes.STORED),
-        names.CodeName: set(CODES),
+        names.CodeName | names.BlockName: {*CODES, *MICROSCALING},
         names.PanelName: set(PANELS) - {"int4"},
     }
     for literal, wanted in accepted.items():

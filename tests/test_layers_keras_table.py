@@ -128,7 +128,7 @@ def test_configurations_say_what_a_mode_says():
         ({}, ValueError, "without a `config`. Received: mode=None"),
         ({"mode": "int4", "config": quantizers.Int8QuantizationConfig()}, ValueError, "of mode int4"),
         ({"config": 3}, ValueError, "`config` must be one of Int8QuantizationConfig"),
-        ({"config": GPTQConfig()}, NotImplementedError, "`config` must be one of Int8QuantizationConfig"),
+        ({"config": OtherConfig()}, NotImplementedError, "`config` must be one of Int8QuantizationConfig"),
         (
             {"config": quantizers.Int8QuantizationConfig(quantizers.AbsMaxQuantizer(axis=1))},
             ValueError, "mp_core quantizes with `weight_quantizer`",
@@ -145,10 +145,10 @@ def test_configurations_say_what_a_mode_says():
         quantizers.Int4QuantizationConfig(block_size=0)
 
 
-class GPTQConfig:
+class OtherConfig:
     """What Keras' has of the interface."""
 
-    mode = "gptq"
+    mode = "other"
 
     def get_config(self):
         return {}

@@ -35,6 +35,13 @@ SPELLED = {  # how the contract of files and policies spells each scheme -> its 
     "int4/-1": ("int4", "float", None, "channel"),
     "int4/dynamic/N": ("int4", "dynamic", 64, "group"),
     "int4/dynamic/-1": ("int4", "dynamic", None, "channel"),
+    "mxfp4": ("mxfp4", "float", 32, "group"),
+    "mxfp4/dynamic": ("mxfp4", "dynamic", 32, "group"),
+    "mxfp8_e4m3": ("mxfp8_e4m3", "float", 32, "group"),
+    "mxfp8_e5m2": ("mxfp8_e5m2", "float", 32, "group"),
+    "mxint8": ("mxint8", "float", 32, "group"),
+    "nvfp4": ("nvfp4", "float", 16, "group"),
+    "nvfp4/dynamic": ("nvfp4", "dynamic", 16, "group"),
 } | {
     spelling: (codes, *fields)
     for codes in ("float8_e4m3fn", "float8_e5m2")

@@ -45,7 +45,7 @@ COMPUTED_BY = {
     "products": rf"{PRODUCTS}|{KERNELS}/casts/",
     "quantize": QUANTIZE,
     "dynamic": rf"{PRODUCTS}|{QUANTIZE}|mp_core/ops/dynamic",
-    "rows": rf"{KERNELS}/rows/|{LIBRARY}/(rows|sums)|mp_core/ops/(rows|activations)|mp_core/core/pointwise",
+    "rows": rf"{KERNELS}/rows/|{LIBRARY}/(rows|sums|tables)|mp_core/ops/(rows|activations)|mp_core/core/pointwise",
 }
 OF_ALL = re.compile(
     rf"{KERNELS}/[^/]+$|{KERNELS}/(simd|casts)/|{LIBRARY}/(api|machine|operation|pool\.|runtime|system)"
