@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from threading import Lock
 from typing import Any
@@ -24,6 +25,8 @@ __all__ = ["Workers"]
 
 _MOST_WAITING = 30
 """Seconds to wait for the first worker."""
+_MOST_SENDING = 120
+"""Seconds to wait until a value is on all workers."""
 _PAUSE = 0.5
 """Seconds to wait until the scheduler notices that a worker has died."""
 
@@ -135,9 +138,14 @@ class Job:
         for _ in range(self._retries):
             self._client.wait_for_workers(1, timeout=_MOST_WAITING)
             with suppress(OSError):
-                return self._client.scatter(value, broadcast=True, hash=False)
+                return self._scatter_once(value)
             time.sleep(_PAUSE)
-        return self._client.scatter(value, broadcast=True, hash=False)
+        return self._scatter_once(value)
+
+    def _scatter_once(self, value: Any) -> Any:
+        """Send a value; raise OSError, of which TimeoutError is one, if a worker dies: the call may wait for it."""
+        scatter = partial(self._client.scatter, value, broadcast=True, hash=False, asynchronous=True)
+        return self._client.sync(scatter, callback_timeout=_MOST_SENDING)
 
 
 # ---- on a worker
