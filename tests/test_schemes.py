@@ -35,13 +35,6 @@ SPELLED = {  # how the contract of files and policies spells each scheme -> its 
     "int4/-1": ("int4", "float", None, "channel"),
     "int4/dynamic/N": ("int4", "dynamic", 64, "group"),
     "int4/dynamic/-1": ("int4", "dynamic", None, "channel"),
-    "mxfp4": ("mxfp4", "float", 32, "group"),
-    "mxfp4/dynamic": ("mxfp4", "dynamic", 32, "group"),
-    "mxfp8_e4m3": ("mxfp8_e4m3", "float", 32, "group"),
-    "mxfp8_e5m2": ("mxfp8_e5m2", "float", 32, "group"),
-    "mxint8": ("mxint8", "float", 32, "group"),
-    "nvfp4": ("nvfp4", "float", 16, "group"),
-    "nvfp4/dynamic": ("nvfp4", "dynamic", 16, "group"),
 } | {
     spelling: (codes, *fields)
     for codes in ("float8_e4m3fn", "float8_e5m2")
@@ -51,6 +44,15 @@ SPELLED = {  # how the contract of files and policies spells each scheme -> its 
         f"{codes}/N": ("float", 64, "group"),
         f"{codes}/fixed/tensor": ("fixed", None, "tensor"),
     }.items()
+}
+MICROSCALED = {  # the same for microscaling formats
+    "mxfp4": ("mxfp4", "float", 32, "group"),
+    "mxfp4/dynamic": ("mxfp4", "dynamic", 32, "group"),
+    "mxfp8_e4m3": ("mxfp8_e4m3", "float", 32, "group"),
+    "mxfp8_e5m2": ("mxfp8_e5m2", "float", 32, "group"),
+    "mxint8": ("mxint8", "float", 32, "group"),
+    "nvfp4": ("nvfp4", "float", 16, "group"),
+    "nvfp4/dynamic": ("nvfp4", "dynamic", 16, "group"),
 }
 WORDS = [word.replace("N", "64") for word in SPELLED]
 
@@ -79,8 +81,8 @@ def test_every_scheme_is_printed_and_parsed_as_it_is():
 
 
 def test_the_table_of_spellings_is_the_language():
-    assert set(SPELLINGS) == set(SPELLED)
-    for spelling, fields in SPELLED.items():
+    assert set(SPELLINGS) == set(SPELLED | MICROSCALED)
+    for spelling, fields in (SPELLED | MICROSCALED).items():
         word = spelling.replace("N", "64")
         assert Scheme.parse(word) == Scheme(*fields) and str(Scheme(*fields)) == word
 
