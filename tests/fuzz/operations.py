@@ -302,7 +302,7 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "erf": one(ops.erf, special.erf, 1),
     "erfc": one(ops.erfc, special.erfc, 1),
     "selu": one(ops.selu, lambda x: SCALE * np.where(x < 0, ALPHA * np.expm1(np.minimum(x, 0)), x), 1),
-    "softsign": one(ops.softsign, lambda x: x / (1 + np.abs(x)), 1),
+    "softsign": one(ops.softsign, lambda x: np.where(np.isinf(x), np.sign(x), x / (1 + np.abs(x))), 1),
     "log_sigmoid": one(ops.log_sigmoid, lambda x: -np.logaddexp(-x, 0), 1),
     **{name: pair(getattr(ops, name), getattr(np, name)) for name in COMPARISONS},
     "logsumexp": spread(ops.logsumexp, logsumexp, lambda exact, size: 2e-6 * (1 + size)),
