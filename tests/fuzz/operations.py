@@ -329,7 +329,7 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     ),
     "normalize": rows(
         ops.normalize,
-        lambda x, axis: x / np.maximum(np.sqrt((x * x).sum(axis, keepdims=True)), 1e-12),
+        lambda x, axis: x / np.maximum(np.sqrt((x * x).sum(axis, keepdims=True)), 1e-6),  # the root of epsilon
         lambda x, exact, axis: 3e-6 * np.abs(exact),
     ),
     "dot_product_attention": attention,
