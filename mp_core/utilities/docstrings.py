@@ -69,7 +69,7 @@ def _split(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _merged(first: str, own: str, last: str, signature: inspect.Signature | None) -> str:
-    """Return the entries of three tables of parameters; of those that are shared, only what `own` does not describe."""
+    """Merge three tables of parameters. Entries of `own` replace entries of the same name in `first` and `last`."""
     tables = [[(names.split(", "), rest) for names, rest in _ENTRY.findall(table)] for table in (first, own, last)]
     parameters = signature.parameters if signature else {}
     is_open = not signature or any(each.kind is each.VAR_KEYWORD for each in parameters.values())

@@ -48,7 +48,7 @@ def report() -> dict[str, Any]:
 
 
 def of_set(every: list[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return section -> the number of cases that pass, and the names of those that fail, under the present set."""
+    """Run all cases under the instruction set in use. Return for each section how many passed, and what failed."""
     sections: dict[str, Any] = {section: {"passed": 0, "failed": []} for section, _ in every}
     for section, case in every:
         with mp.config.reproducible(section != TILES):
