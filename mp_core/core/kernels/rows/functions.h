@@ -10,26 +10,19 @@ MP_INLINE vf32 remainder_of(vf32 x, vu32 n) {
     return fma_f32(nf, set_f32(-0x1.c85fe0p-10f), r);
 }
 
-/* e^r - 1 = r + r^2 P(r), deg P = 4: e^r has relative error 1.0e-8. */
-MP_OUTLINED vf32 expm1_near_0(vf32 r) {
+/* P of e^r - 1 = r + r^2 P(r), deg P = 4: e^r has relative error 1.0e-8. */
+MP_INLINE vf32 curve_of_exp(vf32 r) {
     vf32 p = set_f32(0x1.6d117cp-10f);
     p = fma_f32(p, r, set_f32(0x1.120be2p-7f));
     p = fma_f32(p, r, set_f32(0x1.555518p-5f));
     p = fma_f32(p, r, set_f32(0x1.5554dcp-3f));
-    p = fma_f32(p, r, set_f32(0.5f));
-    return fma_f32(mul_f32(r, r), p, r);
+    return fma_f32(p, r, set_f32(0.5f));
 }
+MP_OUTLINED vf32 expm1_near_0(vf32 r) { return fma_f32(mul_f32(r, r), curve_of_exp(r), r); }
 
-/* Q of e^r = 1 + r Q(r), deg Q = 5, relative error of e^r 1.0e-8. With t = r Q(r), a product y e^r is fma(y, t, y),
- * which rounds once less than y (1 + t). */
-MP_OUTLINED vf32 slope_of_exp(vf32 r) {
-    vf32 q = set_f32(0x1.6d117cp-10f);
-    q = fma_f32(q, r, set_f32(0x1.120be2p-7f));
-    q = fma_f32(q, r, set_f32(0x1.555518p-5f));
-    q = fma_f32(q, r, set_f32(0x1.5554dcp-3f));
-    q = fma_f32(q, r, set_f32(0.5f));
-    return fma_f32(q, r, set_f32(1.0f));
-}
+/* Q of e^r = 1 + r Q(r), Q(r) = 1 + r P(r). With t = r Q(r), a product y e^r is fma(y, t, y), which rounds once less
+ * than y (1 + t). */
+MP_OUTLINED vf32 slope_of_exp(vf32 r) { return fma_f32(curve_of_exp(r), r, set_f32(1.0f)); }
 MP_INLINE vf32 exp_near_0(vf32 r) { return fma_f32(slope_of_exp(r), r, set_f32(1.0f)); }
 
 /* y 2^n for -162 <= n <= 0, rounded once: y 2^(n + 36) is exact, so only the product with 2^-36 can round (below
