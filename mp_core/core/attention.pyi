@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 
 _Array = np.ndarray[Any, Any]
+_Ragged = tuple[_Array, tuple[_Array, float] | None, tuple[_Array, _Array, _Array, int] | None]
 
 def attention(
     fmt: int,
@@ -12,7 +13,7 @@ def attention(
     reach: tuple[int, int],
     keep: _Array | None = None,
     bias: tuple[_Array, _Array] | None = None,
-    ragged: tuple[_Array, tuple[_Array, float] | None] | None = None,
+    ragged: _Ragged | None = None,
 ) -> None: ...
 def attention_gradient(
     fmt: int,
@@ -22,5 +23,5 @@ def attention_gradient(
     reach: tuple[int, int],
     keep: _Array | None = None,
     bias: tuple[_Array, _Array] | None = None,
-    ragged: tuple[_Array, tuple[_Array, float] | None] | None = None,
+    ragged: _Ragged | None = None,
 ) -> None: ...

@@ -57,13 +57,18 @@ cdef void add_bias(mp_attention *t, cnp.ndarray added, cnp.ndarray scales) noexc
     t.scores.residual.size, t.scores.common.epilogue.residual_format = 4, MP_F32
 
 
-cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout) except -1:
-    """Describe the offsets of ragged sequences, and the dropout of their weights."""
+cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout, tuple pages) except -1:
+    """Describe the offsets of ragged sequences, the dropout of their weights, and the pages of their keys."""
     cdef double rate
-    t.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
+    t.ragged.offsets, t.sequences = <const int32_t *>cnp.PyArray_DATA(offsets), cnp.PyArray_DIM(offsets, 0) - 1
     if dropout is not None:
         t.dropout.key, rate = <const uint32_t *>cnp.PyArray_DATA(<cnp.ndarray>dropout[0]), dropout[1]
         t.dropout.least, t.dropout.factor = <uint64_t>ceil(rate * 2.0**53), 1 / (1 - rate)
+    if pages is not None:
+        t.ragged.past, t.ragged.pages, t.ragged.starts, t.ragged.page = (
+            <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[0]),
+            <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[1]),
+            <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[2]), pages[3])
     return 0
 
 
@@ -74,7 +79,7 @@ cdef int describe_all(mp_attention *t, int fmt, tuple operands, tuple scale, tup
     t.scale.outer, t.before, t.after = factor, reach[0], reach[1]
     t.sequences = cnp.PyArray_DIM(operands[0], 0)
     if ragged is not None:
-        add_sequences(t, ragged[0], ragged[1])
+        add_sequences(t, ragged[0], ragged[1], ragged[2])
     describe(t, operands, fmt, 1 if ragged is None else 0)
     if keep is not None:
         t.keep.data, t.keep.by = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
@@ -107,11 +112,14 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, tuple 
     bias : (ndarray, ndarray), optional
         An aligned float32 array of the shape of `keep` with last stride 1; and a float32 vector of `sources` elements
         that all equal the scale.
-    ragged : (ndarray, tuple or None), optional
-        (offsets, dropout). Operands and `out` have no axis n then: sequence i has the rows from ``offsets[i]`` to
-        ``offsets[i + 1]``. Offsets are int32, ascending and not beyond the last row. `keep` is None, and the bias has
-        shape (1, heads, at least the longest length, the same). Dropout is (key, rate): the key is uint32 (seed, draw),
-        C-contiguous and read when the operation runs; rate, below 1, is the share of dropped weights.
+    ragged : (ndarray, tuple or None, tuple or None), optional
+        (offsets, dropout, pages). Operands and `out` have no axis n then: sequence i has the rows from ``offsets[i]``
+        to ``offsets[i + 1]``. Offsets are int32, ascending and not beyond the last row. `keep` is None, and the bias
+        has shape (1, heads, at least the longest length, the same). Dropout is (key, rate): the key is uint32 (seed,
+        draw), C-contiguous and read when the operation runs; rate, below 1, is the share of dropped weights. Pages are
+        (past, pages, starts, rows of a page), arrays of int32, C-contiguous, without bias and dropout: sequence i
+        continues one of past[i] rows. Its keys and values, those of its own rows too, are in the pages from
+        ``pages[starts[i]]`` to ``pages[starts[i + 1] - 1]`` of `key` and `value`.
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))
@@ -120,7 +128,7 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, tuple 
     t.context.out.data, t.context.out.rs = cnp.PyArray_BYTES(out), cnp.PyArray_STRIDE(out, rows)
     t.out = strides_of(out, rows + 1, rows)
     run_operation(MP_OPERATION_ATTENTION, &t, "attention", out,
-                  mp_cost(t.sequences if t.offsets != NULL else 0, 2 * mp_attention_work(&t),
+                  mp_cost(t.sequences if t.ragged.offsets != NULL else 0, 2 * mp_attention_work(&t),
                           mp_arithmetic_of(fmt, fmt), 4 * cnp.PyArray_NBYTES(out)))
 
 
@@ -154,5 +162,5 @@ def attention_gradient(int fmt, tuple operands not None, tuple out not None, tup
         t.query, t.key, t.value = (
             head_array(out[0], rows + 1, rows), head_array(out[1], rows + 1, rows), head_array(out[2], rows + 1, rows))
     run_operation(MP_OPERATION_ATTENTION_GRADIENT, &t, "gradient of attention", first,
-                  mp_cost(t.forward.sequences if t.forward.offsets != NULL else 0, 5 * mp_attention_work(&t.forward),
-                          mp_arithmetic_of(fmt, fmt), 7 * cnp.PyArray_NBYTES(d)))
+                  mp_cost(t.forward.sequences if t.forward.ragged.offsets != NULL else 0,
+                          5 * mp_attention_work(&t.forward), mp_arithmetic_of(fmt, fmt), 7 * cnp.PyArray_NBYTES(d)))

@@ -162,8 +162,8 @@ cdef extern from "library/operation.h" nogil:
         MP_OPERATION_CAST, MP_OPERATION_FILL, MP_OPERATION_ROWS, MP_OPERATION_ELEMENTWISE, MP_OPERATION_SUMS
         MP_OPERATION_ROW_GRADIENTS, MP_OPERATION_ROW_SUMS, MP_OPERATION_TAKEN_ROWS
         MP_OPERATION_ATTENTION_GRADIENT, MP_OPERATION_WINDOWS, MP_OPERATION_RANDOM, MP_OPERATION_POOLING_GRADIENT
-        MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
-        MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT, MP_OPERATION_WINDOW_POOLING
+        MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_STORE, MP_OPERATION_PLACES
+        MP_OPERATION_POOLING, MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT, MP_OPERATION_WINDOW_POOLING
 
     ctypedef struct mp_operation:
         const char *name
@@ -358,6 +358,7 @@ cdef extern from "library/rotary.h" nogil:
         mp_row_array x, out
         const float *angles
         const int32_t *offsets
+        const int32_t *past
         Py_ssize_t rows, length, few, positions, half, vectors
 
 cdef extern from "library/look_up.h" nogil:
@@ -375,6 +376,12 @@ cdef extern from "library/look_up.h" nogil:
         int index_bytes
         char *out
         Py_ssize_t rows, limit, row_bytes
+
+    ctypedef struct mp_store:
+        const char *x
+        const int32_t *places
+        char *to
+        Py_ssize_t rows, bytes, x_stride, to_stride
 
     ctypedef struct mp_places:
         const int32_t *ids
@@ -408,11 +415,18 @@ cdef extern from "library/attention.h" nogil:
     ctypedef struct mp_score_scale:
         float outer, inner
 
+    ctypedef struct mp_ragged:
+        const int32_t *offsets
+        const int32_t *past
+        const int32_t *pages
+        const int32_t *starts
+        Py_ssize_t page
+
     ctypedef struct mp_attention:
         mp_product scores, context
         mp_head_strides query, key, value, out, bias
         mp_score_mask keep
-        const int32_t *offsets
+        mp_ragged ragged
         mp_weight_dropout dropout
         mp_score_scale scale
         Py_ssize_t sequences, heads, sharing, targets, sources, before, after

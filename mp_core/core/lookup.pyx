@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t
 from libc.string cimport memset
 
 from mp_core.core.library cimport (
-    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_TAKEN_ROWS, mp_cost,
-    mp_look_up, mp_places,
+    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_STORE,
+    MP_OPERATION_TAKEN_ROWS, mp_cost, mp_look_up, mp_places, mp_store,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.training cimport mp_taken_rows
@@ -98,3 +98,17 @@ def count_places(cnp.ndarray ids not None, int32_t padding, cnp.ndarray places n
     if cnp.PyArray_SIZE(ids):
         run_operation(MP_OPERATION_PLACES, &t, "places", places,
                       mp_cost(0, 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(ids)))
+
+
+def store_rows(cnp.ndarray x not None, cnp.ndarray places not None, cnp.ndarray to not None):
+    """Set to[places[i]] = x[i].
+
+    Both have the same dtype and rows of the same length, which are contiguous. `places` is int32, C-contiguous, without
+    duplicates and within `to`.
+    """
+    cdef mp_store t
+    memset(&t, 0, sizeof(t))
+    t.x, t.places, t.to = cnp.PyArray_BYTES(x), <const int32_t *>cnp.PyArray_DATA(places), cnp.PyArray_BYTES(to)
+    t.rows, t.x_stride, t.to_stride = cnp.PyArray_DIM(x, 0), cnp.PyArray_STRIDE(x, 0), cnp.PyArray_STRIDE(to, 0)
+    t.bytes = cnp.PyArray_NBYTES(to) // max(cnp.PyArray_DIM(to, 0), 1)
+    run_operation(MP_OPERATION_STORE, &t, "store", to, mp_cost(t.rows, 0, MP_NO_ARITHMETIC, 2 * t.rows * t.bytes))

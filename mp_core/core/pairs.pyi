@@ -33,5 +33,12 @@ def round_randomly(
     saturate: bool = False,
 ) -> None: ...
 def turn(
-    fmt: int, x: _Array, angles: _Array, out: _Array, length: int, offsets: _Array | None = None, few: int = 0
+    fmt: int,
+    x: _Array,
+    angles: _Array,
+    out: _Array,
+    length: int,
+    offsets: _Array | None = None,
+    few: int = 0,
+    past: _Array | None = None,
 ) -> None: ...

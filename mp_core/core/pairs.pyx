@@ -135,7 +135,7 @@ def round_randomly(int fmt, int out_format, cnp.ndarray key not None, cnp.ndarra
 
 
 def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarray out not None, Py_ssize_t length,
-         cnp.ndarray offsets=None, Py_ssize_t few=0):
+         cnp.ndarray offsets=None, Py_ssize_t few=0, cnp.ndarray past=None):
     """Set out[row, i] to the vector x[row, i], rotated by the angles of the row's position in its sequence.
 
     - `x`: format `fmt`, shape (rows, vectors, size); the vectors of a row are contiguous. `out` is C-contiguous. No
@@ -143,7 +143,7 @@ def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarr
     - `angles`: float32 (positions, size), C-contiguous; in each row size / 2 cosines, then as many sines.
     - Sequences have `length` rows each; or with `offsets` (int32, ascending from 0 to the number of rows), sequence i
       has the rows from offsets[i] to offsets[i + 1]. If `few` is not 0, sequences of more than `few` rows use the
-      angles after the first `few`.
+      angles after the first `few`. With `past` (int32), rows of sequence i continue a sequence of past[i] rows.
 
     Raise IndexError for a position beyond the table.
     """
@@ -158,6 +158,8 @@ def turn(int fmt, cnp.ndarray x not None, cnp.ndarray angles not None, cnp.ndarr
         cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1), cnp.PyArray_DIM(x, 2) // 2, length)
     if offsets is not None:
         t.offsets, t.few = <const int32_t *>cnp.PyArray_DATA(offsets), few
+    if past is not None:
+        t.past = <const int32_t *>cnp.PyArray_DATA(past)
     if run_operation(MP_OPERATION_ROTARY, &t, "rotary", out,
                      mp_cost(t.rows, 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(out))) == MP_NO_ROW:
         raise IndexError(f"a sequence is longer than the table of angles, which has {t.positions} positions")

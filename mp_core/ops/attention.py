@@ -244,7 +244,7 @@ def ragged_attention(
     if out.size == 0 or longest == 0:
         return out
     how = ragged_settings(query, longest, bias, scale, reach, boolean(is_causal, "is_causal"), softcap)
-    ragged = contiguous(offsets), weight_dropout(dropout, random_key)
+    ragged = contiguous(offsets), weight_dropout(dropout, random_key), None
     _attention.attention(FORMATS[query.dtype], (query, key, value), out, *how, ragged)
     return out
 

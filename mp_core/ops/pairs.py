@@ -233,7 +233,7 @@ def rotary(x: Array, angles: Array) -> Array:
 
 
 @recordable
-def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Array:
+def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0, past: Array | None = None) -> Array:
     """Return :func:`rotary` of ragged sequences, which are stored one after the other.
 
     Parameters
@@ -246,6 +246,8 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
     few : int
         If not 0, `angles` has two tables, and both start at position 0: the first `few` rows for sequences of at most
         `few` tokens, and the rows after them for longer sequences.
+    past : ndarray of int32, shape (sequences,), optional
+        The number of tokens of each sequence before those in `x`; default: none. Not with float64.
 
     Returns
     -------
@@ -271,10 +273,12 @@ def ragged_rotary(x: Array, angles: Array, offsets: Array, few: int = 0) -> Arra
     longest = checked_offsets(offsets, len(x))
     if offsets[0] != 0 or offsets[-1] != len(x):
         raise ValueError(f"`offsets` must be from 0 to the {len(x)} tokens; received {offsets}")
-    return _rotated(x, angles, (len(offsets) - 1, longest), contiguous(offsets), few)
+    return _rotated(x, angles, (len(offsets) - 1, longest), contiguous(offsets), few, past)
 
 
-def _rotated(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None, few: int = 0) -> Array:
+def _rotated(
+    x: Array, angles: Any, sequences: tuple[int, int], offsets: Array | None, few: int = 0, past: Array | None = None
+) -> Array:
     """Return the rotated vectors; `sequences` is (number of sequences, length of the longest one)."""
     size = x.shape[-1]
     wide = F64 if x.dtype is F64 else F32
@@ -296,7 +300,7 @@ def _rotated(x: Array, angles: Any, sequences: tuple[int, int], offsets: Array |
         parts = x.reshape(shape)
         if not np.may_share_memory(parts, x) or parts.strides[1:] != (size * x.itemsize, x.itemsize):
             parts = copied(x).reshape(shape)
-        _pairs.turn(FORMATS[x.dtype], parts, contiguous(angles), out.reshape(shape), sequences[1], offsets, few)
+        _pairs.turn(FORMATS[x.dtype], parts, contiguous(angles), out.reshape(shape), sequences[1], offsets, few, past)
     return out
 
 

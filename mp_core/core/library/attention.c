@@ -27,7 +27,8 @@ double mp_attention_work(const mp_attention *t) {
 
 void mp_plan_query_block(mp_attention *t, ptrdiff_t sources) {
     mp_product *scores = &t->scores, *context = &t->context;
-    const ptrdiff_t size = mp_element_bytes[scores->a.format], block = t->cut.block, elements = block * sources;
+    const ptrdiff_t size = mp_element_bytes[scores->a.format], block = mp_max(t->cut.block, t->cut.together);
+    const ptrdiff_t elements = block * sources;
     scores->m = context->m = block;
     scores->n = context->k = sources;
     scores->out.rs = sources * 4, context->a.rs = sources * size;
@@ -50,9 +51,9 @@ static void cut_up(mp_attention *t, int threads) {
     c->blocks = mp_ceil_div(t->targets, mp_max(fitting, LEAST_ROWS));
     c->blocks = mp_max(c->blocks, mp_min(wanted, mp_ceil_div(t->targets, MP_ROWS)));
     c->block = mp_ceil_div(t->targets, c->blocks);
-    if (is_near(t) && t->targets > MP_BAND) /* a task is in one band */
+    if (is_near(t) && (t->targets > MP_BAND || t->ragged.past)) /* a task is in one band */
         while (MP_BAND % c->block) c->block = mp_min(c->block - 1, MP_BAND);
-    c->blocks = mp_ceil_div(t->targets, c->block);
+    c->blocks = mp_ceil_div(t->targets, c->block) + (t->ragged.past && t->targets > 1); /* blocks begin at row 0 */
 }
 
 int mp_attention_is_large(const void *context) {
@@ -60,9 +61,12 @@ int mp_attention_is_large(const void *context) {
 }
 
 void mp_measure_sequences(mp_attention *t) {
-    t->targets = 1;
-    for (ptrdiff_t i = 0; i < t->sequences; i++) t->targets = mp_max(t->targets, t->offsets[i + 1] - t->offsets[i]);
-    t->sources = t->targets;
+    t->targets = t->sources = 1;
+    for (ptrdiff_t i = 0; i < t->sequences; i++) {
+        const ptrdiff_t rows = t->ragged.offsets[i + 1] - t->ragged.offsets[i];
+        t->targets = mp_max(t->targets, rows);
+        t->sources = mp_max(t->sources, rows + (t->ragged.past ? t->ragged.past[i] : 0));
+    }
 }
 
 ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int reproducible) {
@@ -70,10 +74,13 @@ ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int
     t->scores.kernels = t->context.kernels = mp_active();
     t->scores.reproducible = t->context.reproducible = reproducible;
     if (sequences >= 0) t->sequences = sequences;
-    if (t->offsets) mp_measure_sequences(t);
+    if (t->ragged.offsets) mp_measure_sequences(t);
+    t->cut.together = t->ragged.past && t->targets == 1 ? t->sharing : 1;
+    t->scores.a.rs = t->cut.together > 1 ? t->query.head : t->query.row;
+    t->context.out.rs = t->cut.together > 1 ? t->out.head : t->out.row;
     cut_up(t, mp_attention_is_large(t) ? threads : 1);
     mp_plan_query_block(t, mp_most_keys(t));
-    return t->sequences * t->heads * t->cut.blocks;
+    return t->sequences * (t->heads / t->cut.together) * t->cut.blocks;
 }
 
 /* ---- run */
@@ -86,14 +93,14 @@ ptrdiff_t mp_plan_attention(void *context, ptrdiff_t sequences, int threads, int
  * the result. */
 static const uint8_t *mask_of(const mp_attention *t, const uint8_t *keep, ptrdiff_t apart, uint8_t *room,
                               ptrdiff_t *stride) {
-    const ptrdiff_t rows = t->scores.m, sources = t->scores.n;
+    const ptrdiff_t rows = t->cut.together > 1 ? 1 : t->scores.m, sources = t->scores.n;
     const ptrdiff_t first = mp_max(0, rows - 1 + apart - t->before);
     const ptrdiff_t end = mp_min(rows + sources - 1, rows + apart + t->after);
     uint8_t *mask = room + rows + sources;
     memset(room, 0, (size_t)(rows + sources));
     memset(room + first, 1, (size_t)(end - first));
     if (!keep) {
-        *stride = -1;
+        *stride = t->cut.together > 1 ? 0 : -1; /* heads of one query have the same mask */
         return room + rows - 1;
     }
     for (ptrdiff_t row = 0; row < rows; row++)
@@ -107,7 +114,7 @@ void mp_find_weights(mp_attention *t, const mp_query_block *q, int format, char 
     mp_product *scores = &t->scores;
     ptrdiff_t stride = t->keep.by.row;
     scores->a.data += mp_offset_in(&t->query, q->sequence, q->head, q->begin + q->first);
-    scores->b.data += mp_offset_in(&t->key, q->sequence, q->head / t->sharing, q->begin + q->first_key);
+    scores->b.data += mp_offset_in(&t->key, q->sequence, q->head / t->sharing, q->keys_begin + q->first_key);
     scores->out.data = work;
     if (t->scale.inner != 0) scores->a.row_scale = &t->scale.inner;
     if (scores->residual.data)
@@ -141,29 +148,82 @@ static void find_context_weights(mp_attention *t, const mp_query_block *q, char 
         t->scores.kernels->casts->narrow[format]((float *)work, work + t->cut.narrowed, rows * q->keys, 0);
 }
 
-/* Run a task: up to `block` queries of one head of one sequence. */
+/* Find the rows of a block in its ragged sequence. Return the row after its last query. */
+static ptrdiff_t find_sequence(mp_attention *t, mp_query_block *q) {
+    const ptrdiff_t past = t->ragged.past ? t->ragged.past[q->sequence] : 0, block = t->cut.block;
+    const ptrdiff_t end = (past / block * block) + q->first + block;
+    t->targets = t->ragged.offsets[q->sequence + 1] - t->ragged.offsets[q->sequence];
+    t->sources = past + t->targets;
+    q->begin = t->ragged.offsets[q->sequence] - past, q->keys_begin = q->begin;
+    q->first = mp_max(past, end - block), q->sequence = 0;
+    return mp_min(end, t->sources);
+}
+
+/* The number of the page with a row of a sequence. */
+static const int32_t *page_of(const mp_ragged *p, ptrdiff_t sequence, ptrdiff_t row) {
+    return p->pages + p->starts[sequence] + row / p->page;
+}
+
+/* Set where the keys of a block begin, if their pages are neighbours; otherwise return 0. */
+static int find_neighbours(const mp_attention *t, mp_query_block *q, ptrdiff_t sequence) {
+    const mp_ragged *p = &t->ragged;
+    const int32_t *page = page_of(p, sequence, q->first_key), *last = page_of(p, sequence, q->first_key + q->keys - 1);
+    q->keys_begin = *page * p->page - q->first_key / p->page * p->page;
+    while (page < last && page[1] == page[0] + 1) page++;
+    return page == last;
+}
+
+/* Copy the rows of one head for a block from their pages, side by side, to `to`. */
+static void copy_rows(const mp_attention *t, const mp_query_block *q, ptrdiff_t sequence, const char *head,
+                      ptrdiff_t stride, size_t bytes, char *to) {
+    const ptrdiff_t page = t->ragged.page;
+    for (ptrdiff_t row = q->first_key; row < q->first_key + q->keys; row++, to += bytes)
+        memcpy(to, head + (*page_of(&t->ragged, sequence, row) * page + row % page) * stride, bytes);
+}
+
+/* Copy the keys and values of a block to `room`, and let `t` read them there. */
+static void copy_pages(mp_attention *t, mp_query_block *q, ptrdiff_t sequence, char *room) {
+    const ptrdiff_t size = mp_element_bytes[t->scores.a.format], shared = q->head / t->sharing;
+    const size_t key = (size_t)(t->scores.k * size), value = (size_t)(t->context.n * size);
+    char *values = room + (size_t)q->keys * key;
+    copy_rows(t, q, sequence, t->scores.b.data + shared * t->key.head, t->key.row, key, room);
+    copy_rows(t, q, sequence, t->context.b.data + shared * t->value.head, t->value.row, value, values);
+    t->scores.b.data = room, t->context.b.data = values;
+    t->key = (mp_head_strides){.row = (ptrdiff_t)key}, t->value = (mp_head_strides){.row = (ptrdiff_t)value};
+    q->keys_begin = -q->first_key;
+}
+
+/* The bytes of copies of the keys and values of a block; its products are planned for copies then. */
+static ptrdiff_t plan_copies(mp_attention *t, const mp_query_block *q) {
+    const ptrdiff_t size = mp_element_bytes[t->scores.a.format];
+    t->scores.b.cs = t->scores.k * size, t->context.b.rs = t->context.n * size;
+    return mp_round_up(q->keys * (t->scores.b.cs + t->context.b.rs), 64);
+}
+
+/* Run a task: up to `block` queries of one head of one sequence, or one query of the heads that share keys. */
 void mp_run_attention(void *context, ptrdiff_t task) {
     mp_attention t;
     memcpy(&t, context, offsetof(mp_attention, status)); /* not `status`, which other tasks may set now */
-    const ptrdiff_t rest = task / t.cut.blocks;
-    mp_query_block q = {.sequence = rest / t.heads, .head = rest % t.heads, .first = task % t.cut.blocks * t.cut.block};
-    if (t.offsets) {
-        q.begin = t.offsets[q.sequence];
-        t.targets = t.sources = t.offsets[q.sequence + 1] - q.begin;
-        if (t.targets <= q.first) return;
-        q.sequence = 0;
-    }
+    const ptrdiff_t rest = task / t.cut.blocks, groups = t.heads / t.cut.together, sequence = rest / groups;
+    mp_query_block q = {.sequence = sequence, .head = rest % groups * t.cut.together,
+                        .first = task % t.cut.blocks * t.cut.block};
+    ptrdiff_t end = mp_min(q.first + t.cut.block, t.targets);
+    if (t.ragged.offsets) end = find_sequence(&t, &q);
+    if (end <= q.first) return;
     mp_find_keys(&t, &q);
-    if (q.keys != t.scores.n) mp_plan_query_block(&t, q.keys);
-    char *work = mp_scratch((size_t)t.cut.total);
+    const ptrdiff_t copied = t.ragged.past && !find_neighbours(&t, &q, sequence) ? plan_copies(&t, &q) : 0;
+    if (q.keys != t.scores.n || copied) mp_plan_query_block(&t, q.keys);
+    char *work = mp_scratch((size_t)(copied + t.cut.total));
     if (!work) {
         mp_fail(&((mp_attention *)context)->status, MP_NO_MEMORY);
         return;
     }
-    t.scores.m = t.context.m = mp_min(t.cut.block, t.targets - q.first);
+    if (copied) copy_pages(&t, &q, sequence, work);
+    work += copied;
+    t.scores.m = t.context.m = mp_max(end - q.first, t.cut.together);
     find_context_weights(&t, &q, work);
     t.context.a.data = work + t.cut.narrowed;
-    t.context.b.data += mp_offset_in(&t.value, q.sequence, q.head / t.sharing, q.begin + q.first_key);
+    t.context.b.data += mp_offset_in(&t.value, q.sequence, q.head / t.sharing, q.keys_begin + q.first_key);
     t.context.out.data += mp_offset_in(&t.out, q.sequence, q.head, q.begin + q.first);
     mp_run_here(&t.context, work + t.cut.work);
 }

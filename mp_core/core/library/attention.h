@@ -2,7 +2,11 @@
  *
  * A task multiplies its queries by all keys of the head, replaces the scores by their softmax, rounds this to the type
  * of the values and multiplies it by the values; that is the result. All sequences have the same length, or they are
- * ragged: of any length, concatenated in one array, with their starts in `offsets`.
+ * ragged: of any length, concatenated in one array.
+ *
+ * Ragged sequences may continue earlier ones: then keys and values, those of the new rows too, are rows of a cache, in
+ * pages of a fixed number of rows. A task copies the pages of a sequence side by side, unless they are neighbours
+ * already. If all sequences have one new row, a task computes all heads of queries that share a head of keys.
  *
  * In near attention a query attends only to the keys from `before` rows before it to `after` rows after it. The queries
  * are cut into bands of 128. A task is a band, or an equal part of one, and multiplies the keys to which any query of
@@ -23,6 +27,16 @@ typedef struct {
     ptrdiff_t sequence, head, row;
 } mp_head_strides;
 
+/* Sequences of any length, one after the other. Those that continue earlier ones have their keys in pages. */
+typedef struct {
+    const int32_t *offsets; /* [sequences + 1] rows of queries at which sequences begin, and the end of the last one;
+                               NULL: all sequences have the same length */
+    const int32_t *past;    /* [sequences] rows of each sequence before its queries; NULL: keys are not in pages */
+    const int32_t *pages;   /* the numbers of the pages of all sequences, one sequence after the other */
+    const int32_t *starts;  /* [sequences + 1] where the pages of each sequence begin in `pages`, and the end */
+    ptrdiff_t page;         /* rows of a page */
+} mp_ragged;
+
 /* Which scores are used. */
 typedef struct {
     const uint8_t *data; /* one byte for each score; NULL: all are */
@@ -38,6 +52,7 @@ typedef struct {
 /* How attention is cut into tasks, and the scratch of a task. */
 typedef struct {
     ptrdiff_t block, blocks; /* queries in a task; tasks of a head */
+    ptrdiff_t together;      /* heads of queries in a task: 1, or all that share keys if sequences have one query */
     ptrdiff_t narrowed;      /* offset in scratch of the weights, rounded to the type of the values */
     ptrdiff_t mask;          /* ... of the mask of near attention */
     ptrdiff_t work;          /* ... of the scratch of the two products */
@@ -48,8 +63,7 @@ typedef struct {
     mp_product scores, context;  /* of the first task; other tasks have other pointers and another m */
     mp_head_strides query, key, value, out, bias;
     mp_score_mask keep;
-    const int32_t *offsets;      /* ragged: [sequences + 1] rows at which sequences begin, and the end of the last one;
-                                    else NULL */
+    mp_ragged ragged;
     mp_weight_dropout dropout;   /* of ragged sequences */
     mp_score_scale scale;
     ptrdiff_t sequences, heads, sharing; /* heads of queries; how many of these share a head of keys */
@@ -61,7 +75,8 @@ typedef struct {
 
 /* Some queries of one head, and the keys to which they attend: in near attention those of a band, else all keys. */
 typedef struct {
-    ptrdiff_t sequence, head, begin; /* the sequence (ragged: 0); its first row in the array (not ragged: 0) */
+    ptrdiff_t sequence, head;        /* the sequence (ragged: 0) */
+    ptrdiff_t begin, keys_begin;     /* row 0 of the sequence in the arrays of queries and of keys (not ragged: 0) */
     ptrdiff_t first;                 /* the first query, as a row of the sequence */
     ptrdiff_t first_key, keys;
 } mp_query_block;
@@ -87,7 +102,7 @@ static inline ptrdiff_t mp_offset_in(const mp_head_strides *by, ptrdiff_t sequen
     return sequence * by->sequence + head * by->head + row * by->row;
 }
 
-/* Set targets and sources to the length of the longest of the ragged sequences. */
+/* Set targets and sources to the most rows of queries and of keys of a ragged sequence. */
 void mp_measure_sequences(mp_attention *t);
 
 /* The number of multiplications. Ragged sequences are counted as if all were as long as the longest one. */

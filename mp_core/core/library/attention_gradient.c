@@ -32,7 +32,7 @@ ptrdiff_t mp_plan_attention_gradient(void *context, ptrdiff_t sequences, int thr
     f->scores.kernels = f->context.kernels = mp_active();
     f->scores.reproducible = f->context.reproducible = reproducible;
     if (sequences >= 0) f->sequences = sequences;
-    if (f->offsets) mp_measure_sequences(f);
+    if (f->ragged.offsets) mp_measure_sequences(f);
     return (t->sums_sequences ? 1 : f->sequences) * (t->sums_heads ? 1 : f->heads / f->sharing);
 }
 
@@ -196,7 +196,7 @@ static void zero_rows(const mp_head_array *to, ptrdiff_t head, ptrdiff_t first, 
 static void zero_others(const mp_attention_gradient *t, ptrdiff_t shared) {
     const mp_attention *f = &t->forward;
     const ptrdiff_t size = mp_element_bytes[f->scores.a.format],
-                    ends[] = {0, f->offsets[0], f->offsets[f->sequences], t->rows};
+                    ends[] = {0, f->ragged.offsets[0], f->ragged.offsets[f->sequences], t->rows};
     for (int i = 0; i < 4; i += 2) {
         for (ptrdiff_t head = shared * f->sharing; head < (shared + 1) * f->sharing; head++)
             zero_rows(&t->query, head, ends[i], ends[i + 1], f->scores.k * size);
@@ -219,9 +219,9 @@ static void store(const mp_attention *f, const mp_head_array *to, const mp_query
 static int run_head(const mp_attention_gradient *t, ptrdiff_t sequence, ptrdiff_t shared) {
     band b = {.forward = t->forward, .block = {.sequence = sequence}};
     mp_attention *f = &b.forward;
-    if (f->offsets) {
-        b.block.begin = f->offsets[sequence], b.block.sequence = 0;
-        f->targets = f->sources = f->offsets[sequence + 1] - b.block.begin;
+    if (f->ragged.offsets) {
+        b.block.begin = b.block.keys_begin = f->ragged.offsets[sequence], b.block.sequence = 0;
+        f->targets = f->sources = f->ragged.offsets[sequence + 1] - b.block.begin;
         if (sequence == 0 && t->query.data) zero_others(t, shared);
         if (f->targets == 0) return 1;
     }

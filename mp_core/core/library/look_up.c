@@ -1,5 +1,7 @@
 #include "library/look_up.h"
 
+#include <string.h>
+
 #include "library/plan.h"
 #include "library/runtime.h"
 
@@ -55,6 +57,26 @@ void mp_run_look_up(void *context, ptrdiff_t task) {
         else if (!look_up_codes(t, row, to))
             mp_fail(&t->status, MP_NO_MEMORY);
     }
+}
+
+int mp_store_is_large(const void *context) {
+    const mp_store *t = context;
+    return (double)t->rows * (double)t->bytes >= MP_CAST_WORK;
+}
+
+ptrdiff_t mp_plan_store(void *context, ptrdiff_t rows, int threads, int reproducible) {
+    mp_store *t = context;
+    (void)reproducible;
+    if (rows >= 0) t->rows = rows;
+    t->share = mp_share(t->rows, threads, t->bytes);
+    return mp_ceil_div(t->rows, t->share);
+}
+
+void mp_run_store(void *context, ptrdiff_t task) {
+    const mp_store *t = context;
+    const ptrdiff_t end = mp_min((task + 1) * t->share, t->rows);
+    for (ptrdiff_t i = task * t->share; i < end; i++)
+        memcpy(t->to + t->places[i] * t->to_stride, t->x + i * t->x_stride, (size_t)t->bytes);
 }
 
 int mp_places_are_large(const void *context) {

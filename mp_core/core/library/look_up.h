@@ -35,6 +35,21 @@ ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reprod
 void mp_run_look_up(void *context, ptrdiff_t task);
 int mp_look_up_is_large(const void *context);
 
+/* to[places[i]] = x[i]: rows of a table are replaced by the rows of x, which are different ones. */
+typedef struct {
+    const char *x;
+    const int32_t *places;
+    char *to;
+    ptrdiff_t rows, bytes, x_stride, to_stride, share; /* rows of x; bytes of a row, and from one to the next; rows of
+                                                          a task */
+    int status;
+} mp_store;
+
+/* The operation STORE. */
+ptrdiff_t mp_plan_store(void *context, ptrdiff_t rows, int threads, int reproducible);
+void mp_run_store(void *context, ptrdiff_t task);
+int mp_store_is_large(const void *context);
+
 /* places[i][j] = padding + the number of ids[i][0 .. j] that are not `padding`, or `padding` if ids[i][j] is it. */
 typedef struct {
     const int32_t *ids;

@@ -46,6 +46,7 @@ void mp_run_rotary(void *context, ptrdiff_t task) {
             while (t->offsets[sequence + 1] <= row) sequence++;
             position = row - t->offsets[sequence];
             if (t->offsets[sequence + 1] - t->offsets[sequence] > t->few) position += t->few;
+            if (t->past) position += t->past[sequence];
         }
         if (position >= t->positions) {
             mp_fail(&t->status, MP_NO_ROW);

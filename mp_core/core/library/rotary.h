@@ -20,6 +20,7 @@ typedef struct {
     const float *angles;    /* [positions][2 half]: cosines, then sines */
     const int32_t *offsets; /* ragged: [sequences + 1] rows at which sequences begin, and the end of the last one; else
                                NULL */
+    const int32_t *past;    /* ragged: [sequences] rows of each sequence before those of x; NULL: none */
     ptrdiff_t rows, length; /* rows of x; length of each sequence, if not ragged */
     ptrdiff_t few;          /* ragged, > 0: `angles` has two tables: first `few` positions for sequences of at most
                              * `few` rows, then those for longer sequences; 0: one table for all */

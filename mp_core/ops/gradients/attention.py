@@ -153,7 +153,7 @@ def ragged_attention_gradients(
     if not empties:
         how = ragged_settings(query, longest, added, scale, reach, is_causal, softcap)
         operands = query, key, value, contiguous(d)
-        ragged = contiguous(offsets), weight_dropout(dropout, random_key)
+        ragged = contiguous(offsets), weight_dropout(dropout, random_key), None
         _attention.attention_gradient(FORMATS[query.dtype], operands, out, *how, ragged)
     return out
 
