@@ -122,7 +122,9 @@ def made(name, head="Model", seed=None, **settings):
         config = getattr(transformers, f"{start}Config")(**SIZES | own | settings)
         config._attn_implementation = "eager"
         head = "EncoderModel" if head == "Model" and start.endswith("T5") else head
-        network = getattr(transformers, start + head)(config).eval()
+        shorter = start.removesuffix("Text")  # Gemma 3 names the settings of its decoder so, not the decoder
+        kind = getattr(transformers, start + head, None) or getattr(transformers, shorter + head)
+        network = kind(config).eval()
     with torch.no_grad():
         for tensor in network.parameters():
             if tensor.ndim == 1:

@@ -6,6 +6,7 @@ of ``config.json``. A pre-norm network (`Layout.normed_inputs`) keeps its residu
 float64 policy, whatever the compute dtype of its layers is.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -28,6 +29,7 @@ from mp_core.models.blocks import (
     dropped,
 )
 from mp_core.models.experts import Experts, Routing
+from mp_core.models.past import Past
 from mp_core.models.rope import Rope, angles, short_of
 from mp_core.models.settings import Count, Settings
 from mp_core.models.slots import Slot
@@ -222,23 +224,39 @@ class RotaryAttention(NumberedPart):
         self.attention_output = self.dense("attention_output", width, queries, bias=s.output_bias)
 
     def call(
-        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+        self,
+        hidden: Array,
+        keep: Array | None = None,
+        bias: Array | None = None,
+        offsets: Array | None = None,
+        past: Past | None = None,
     ) -> Array:
-        """Return the output vectors, in the shape of `hidden`; for `keep`, `bias`, `offsets` see :func:`attend`."""
+        """Return the output vectors, in the shape of `hidden`.
+
+        For `keep`, `bias` and `offsets` see :func:`attend`. With `past`, sequences continue those of earlier calls.
+        """
         s = self.settings
-        query, key, value = self._projections(hidden, keep, offsets)
-        how = (s.reaches[self.index], s.is_causal, s.score_scale, s.softcap)
-        context = attend(query, key, value, keep, bias, offsets, *how)
+        query, key, value = self._projections(hidden, keep, offsets, past)
+        if past is None:
+            how = (s.reaches[self.index], s.is_causal, s.score_scale, s.softcap)
+            context = attend(query, key, value, keep, bias, offsets, *how)
+        else:
+            found = past.attended(
+                self.index, query, key, value, offsets, s.score_scale, s.reaches[self.index], s.softcap
+            )
+            context = found.reshape(*hidden.shape[:-1], math.prod(query.shape[-2:]))
         outputs: Array = self.attention_output(context)
         return outputs
 
-    def _projections(self, hidden: Array, keep: Array | None, offsets: Array | None) -> tuple[Array, Array, Array]:
+    def _projections(
+        self, hidden: Array, keep: Array | None, offsets: Array | None, past: Past | None
+    ) -> tuple[Array, Array, Array]:
         """Return queries, keys and values; queries and keys are rotated by their positions."""
         s, rows = self.settings, hidden.shape[:-1]
         heads, (shared, size) = s.num_attention_heads, s.heads_of(self.index)
         if s.layout.joined:
             joined = self.qkv(hidden).reshape(*rows, heads + 2 * shared, size)
-            both = self._rotated(joined[..., : heads + shared, :], keep, offsets)
+            both = self._rotated(joined[..., : heads + shared, :], keep, offsets, past)
             return both[..., :heads, :], both[..., heads:, :], joined[..., heads + shared :, :]
         parts = side_by_side((self.query, self.key, self.value), hidden)
         query, key, value = (
@@ -248,14 +266,15 @@ class RotaryAttention(NumberedPart):
             query, key = self.query_norm(query), self.key_norm(key)
         if s.layout.normed_values:
             value = ops.rms_norm(value, epsilon=s.layer_norm_eps)
-        return self._rotated(query, keep, offsets), self._rotated(key, keep, offsets), value
+        return self._rotated(query, keep, offsets, past), self._rotated(key, keep, offsets, past), value
 
-    def _rotated(self, x: Array, keep: Array | None, offsets: Array | None) -> Array:
+    def _rotated(self, x: Array, keep: Array | None, offsets: Array | None, past: Past | None) -> Array:
         rope, sizes = self.settings.ropes[self.index], (x.shape[-1], self.settings.max_length)
         if rope is None:
             return x
         if offsets is not None:
-            return ops.ragged_rotary(x, angles(rope, *sizes), offsets, rope.few)
+            lengths = None if past is None else past.pages.past
+            return ops.ragged_rotary(x, angles(rope, *sizes), offsets, rope.few, lengths)
         short = angles(short_of(rope), *sizes)
         if rope.long is None or x.shape[1] <= rope.few:
             return ops.rotary(x, short)
@@ -296,9 +315,14 @@ class GatedBlock(NumberedPart):
         self.output = self.dense("output", width, inner, bias=s.down_bias)
 
     def call(
-        self, hidden: Array, keep: Array | None = None, bias: Array | None = None, offsets: Array | None = None
+        self,
+        hidden: Array,
+        keep: Array | None = None,
+        bias: Array | None = None,
+        offsets: Array | None = None,
+        past: Past | None = None,
     ) -> Array:
-        """Return the output vectors, in the shape of `hidden`; for `keep`, `bias`, `offsets` see :func:`attend`."""
+        """Return the output vectors, in the shape of `hidden`; the arguments are those of :class:`RotaryAttention`."""
         if not self.settings.layout.normed_inputs:
             attended = dropped(self.attention(hidden, keep=keep, bias=bias, offsets=offsets), "attention")
             hidden = self.attention_norm(attended, residual=hidden)
@@ -307,7 +331,7 @@ class GatedBlock(NumberedPart):
         if self.position_bias is not None:
             bias = self.position_bias(length=self.settings.max_length if offsets is not None else hidden.shape[1])
         normed = hidden if self.attention_norm is None else self.attention_norm(hidden)
-        attended = dropped(self.attention(normed, keep=keep, bias=bias, offsets=offsets), "attention")
+        attended = dropped(self.attention(normed, keep=keep, bias=bias, offsets=offsets, past=past), "attention")
         if self.after_attention_norm is not None:
             attended = self.after_attention_norm(attended)
         hidden = ops.add(hidden, attended)
@@ -374,3 +398,12 @@ class GatedEncoder(Encoder, GatedPart):
         if self.settings.layout.slopes:
             bias = by_distance(constant(_slopes(self.settings.num_attention_heads, length)))
         return self.through(self.blocks, hidden, self.norm, keep=keep, bias=bias, offsets=offsets)
+
+    def continued(self, hidden: Array, offsets: Array, past: Past) -> Array:
+        """Return the vectors of the last tokens of sequences, given the keys and values of the tokens before them.
+
+        The network has rotary positions or none, and no biases.
+        """
+        if self.settings.layout.normed_inputs:
+            hidden = ops.cast(hidden, dtypes.result_type(hidden.dtype, F32))
+        return self.through(self.blocks, hidden, self.norm, offsets=offsets, past=past)

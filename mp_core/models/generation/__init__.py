@@ -1,0 +1,6 @@
+"""Decoders that generate: a cache of keys and values in pages, sampling, and the loop over steps."""
+
+from mp_core.models.generation.generator import Generated, Generator
+from mp_core.models.generation.sampling import Sampling
+
+__all__ = ["Generated", "Generator", "Sampling"]

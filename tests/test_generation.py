@@ -1,0 +1,190 @@
+"""Decoders that generate: one answer for a prompt, whatever else is computed, and the answers of transformers."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import random_models
+from oracles import assert_same_bits
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from mp_core import config
+from mp_core.models.generation import Generator
+from mp_core.models.generation.cache import PAGE, NoPageError, PagedCache, Sequence
+from mp_core.models.generation.network import Steps, heads_of
+from mp_core.models.generation.sampling import Sampling
+
+NAMES = ["qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text"]
+POLICIES = ["float32", "mixed_bfloat16", "float16", "int8_from_mixed_bfloat16", "int4/64_from_float32"]
+LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
+END = len(LETTERS)
+PROMPTS = ["the cat", "a", "the quick brown fox jumps over the lazy dog " * 4, "the cat sat", "\u00fcber"]
+
+
+def written(folder, name="qwen3", **settings):
+    """Write a random causal network with a tokenizer of bytes; return the network."""
+    sizes = {"vocab_size": END + 1, "max_position_embeddings": 600, "eos_token_id": END, "bos_token_id": END}
+    network = random_models.made(name, "ForCausalLM", **(sizes | settings))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network.save_pretrained(folder)
+    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(LETTERS)} | {"<end>": END}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return network
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("generation")
+    written(made)
+    return made
+
+
+def logits_of(generator, ids, counts):
+    """Return the logits after each piece of a sequence, in a cache of its own."""
+    cache = PagedCache(heads_of(generator.model.settings), generator._cache.keys[0].dtype, 1 + -(-len(ids) // PAGE))
+    steps, sequence, found = Steps(generator.model, cache), Sequence(list(ids)), []
+    for count in counts:
+        cache.grow(sequence, sequence.stored + count)
+        found.append(steps([sequence], [count])[0].copy())
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_logits_are_those_of_transformers(tmp_path, name):
+    import torch
+
+    network, ids = written(tmp_path, name), np.random.default_rng(1).integers(0, END, 150)
+    with torch.no_grad():
+        expected = network.double()(torch.tensor(ids[None])).logits[0].numpy()
+    found = logits_of(Generator.from_folder(tmp_path, "float32"), ids.tolist(), [100, 1, 1, 48])
+    for row, place in zip(found, (99, 100, 101, 149), strict=True):
+        np.testing.assert_allclose(row, expected[place], atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_prompts_in_one_piece_in_several_and_token_by_token_have_the_same_bits(folder, policy, isa):
+    generator, ids = Generator.from_folder(folder, policy), np.random.default_rng(2).integers(0, END, 200).tolist()
+    whole = logits_of(generator, ids, [200])[0]
+    for counts in ([1] * 200, [64, 64, 72], [3, 130, 1, 66]):
+        with config.num_threads(2):
+            assert_same_bits(logits_of(generator, ids, counts)[-1], whole)
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 1.5, "top_p": 0.9, "seed": 3}])
+def test_an_answer_does_not_depend_on_other_prompts(folder, sampling):
+    generator = Generator.from_folder(folder, "mixed_bfloat16")
+    together = generator.generate(PROMPTS, 40, log_probabilities=2, **sampling)
+    again = Generator.from_folder(folder, "mixed_bfloat16").generate(PROMPTS[:3], 40, log_probabilities=2, **sampling)
+    assert together[:3] == again
+    if not sampling:
+        alone = [generator.generate(prompt, 40, log_probabilities=2) for prompt in PROMPTS]
+        assert together == alone
+    assert generator._cache.available == generator._pages
+
+
+def test_greedy_tokens_are_those_of_transformers(folder):
+    import torch
+
+    network = random_models.library().AutoModelForCausalLM.from_pretrained(folder).double()
+    generator = Generator.from_folder(folder, "float32")
+    ids = generator._tokenizer([PROMPTS[0]])[0][0].tolist()
+    with torch.no_grad():
+        expected = network.generate(torch.tensor([ids]), max_new_tokens=30, do_sample=False)[0, len(ids) :].tolist()
+    found = generator.generate(PROMPTS[0], 30)
+    assert found.tokens == expected[: len(found.tokens)]
+    assert len(found.tokens) == 30 or expected[len(found.tokens)] == END
+
+
+def test_streamed_pieces_are_the_text(folder):
+    generator = Generator.from_folder(folder, "float32")
+    for prompt in PROMPTS:
+        assert "".join(generator.stream(prompt, 30)) == generator.generate(prompt, 30).text
+
+
+def test_a_text_ends_before_a_stop(folder):
+    generator = Generator.from_folder(folder, "float32")
+    whole = generator.generate(PROMPTS[0], 30, temperature=2.0).text
+    stop = whole[5:8]
+    found = generator.generate(PROMPTS[0], 30, temperature=2.0, stop=stop)
+    assert (found.text, found.reason) == (whole[: whole.index(stop)], "stop")
+    assert "".join(generator.stream(PROMPTS[0], 30, temperature=2.0, stop=[stop])) == found.text
+
+
+def test_a_small_cache_lets_prompts_wait(folder):
+    small = Generator.from_folder(folder, "float32", cache_tokens=5 * PAGE)
+    large = Generator.from_folder(folder, "float32")
+    assert small.generate(PROMPTS * 3, 20) == large.generate(PROMPTS * 3, 20)
+    assert small.cache_bytes < large.cache_bytes
+    with pytest.raises(ValueError, match=r"more than the 320 tokens of the cache: pass a larger `cache_tokens`"):
+        small.generate("a" * 300, 100)
+
+
+def test_prefixes_are_computed_once(folder):
+    generator = Generator.from_folder(folder, "float32")
+    prompt = "b" * (3 * PAGE)
+    first = generator.generate(prompt + "c", 5)
+    sequence = Sequence(generator._tokenizer([prompt + "c"])[0][0].tolist())
+    generator._cache.share(sequence)
+    assert sequence.stored == 3 * PAGE
+    generator._cache.release(sequence)
+    assert generator.generate(prompt + "c", 5) == first
+
+
+def test_pages_are_taken_from_the_least_recently_used(folder):
+    cache = PagedCache([(1, 2)], "float32", 3)
+    first, second = Sequence([1] * 2 * PAGE), Sequence([2] * PAGE)
+    for sequence in (first, second):
+        cache.grow(sequence, len(sequence.tokens))
+        cache.note(sequence, len(sequence.tokens))
+        cache.release(sequence)
+    other = Sequence([3] * PAGE)
+    cache.grow(other, PAGE)
+    again = Sequence([2] * PAGE + [0])
+    cache.share(again)
+    assert again.stored == PAGE
+    with pytest.raises(NoPageError, match=r"1 free pages of 64 tokens; 2 are needed"):
+        cache.grow(again, 3 * PAGE)
+
+
+def test_sampling_follows_the_probabilities():
+    logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
+    counts = np.bincount([Sampling(1.0).token(logits, [], 0, i) for i in range(3000)], minlength=4) / 3000
+    np.testing.assert_allclose(counts, np.exp(logits), atol=0.03)
+    kept = {Sampling(1.0, top_p=0.79).token(logits, [], 1, i) for i in range(300)}
+    assert kept == {0, 1}
+    assert {Sampling(1.0, top_k=3).token(logits, [], 1, i) for i in range(300)} == {0, 1, 2}
+    assert {Sampling(1.0, min_p=0.25).token(logits, [], 1, i) for i in range(300)} == {0, 1, 2}
+    assert Sampling(repetition_penalty=3.0).token(np.array([2, 1, -1], np.float32), [0], 0, 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"temperature": -1}, "`temperature` must be"),
+        ({"top_p": 2}, "`top_p`"),
+        ({"top_k": 0}, "`top_k`"),
+        ({"seed": -1}, "`seed` must be"),
+        ({"repetition_penalty": 0}, "`repetition_penalty` must be"),
+        ({"stop": [""]}, "`stop` must be"),
+        ({"max_tokens": 0}, "`max_tokens`"),
+        ({"log_probabilities": -1}, "`log_probabilities` must be"),
+        ({"prompts": ["a", ""]}, r"`prompts\[1\]` must have a token"),
+        ({"prompts": "a" * 700}, r"`prompts\[0\]` must have fewer than 600 tokens"),
+    ],
+)
+def test_bad_arguments_are_refused(folder, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Generator.from_folder(folder).generate(**{"prompts": "a"} | arguments)
+
+
+def test_networks_that_cannot_generate_are_refused(tmp_path):
+    written(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(settings | {"is_causal": False}))
+    with pytest.raises(ValueError, match="does not generate texts here"):
+        Generator.from_folder(tmp_path)
