@@ -133,7 +133,7 @@ def test_an_interrupt_ends_quietly(capsys, monkeypatch):
             "argument --format: received 'csv'; did you mean tsv? It must be one of npy, jsonl, tsv, parquet",
         ),
         (["demo", "--threads", "two"], "received 'two'; it must be an integer of at least 1"),
-        (["unknown"], "unknown command: received 'unknown'; it must be one of info, embed, serve, "),
+        (["unknown"], "unknown command: received 'unknown'; it must be one of info, embed, generate, "),
     ],
 )
 def test_wrong_usage_is_one_line_and_code_2(capsys, arguments, message):

@@ -188,3 +188,34 @@ def test_networks_that_cannot_generate_are_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(settings | {"is_causal": False}))
     with pytest.raises(ValueError, match="does not generate texts here"):
         Generator.from_folder(tmp_path)
+
+
+def test_the_command_writes_what_the_generator_generates(folder, tmp_path, capsys):
+    from mp_core.cli import main
+
+    (tmp_path / "prompts.txt").write_text("the cat\na dog\n")
+    options = ["--max-tokens", "6", "--temperature", "1.5", "--seed", "3", "--format", "jsonl"]
+    assert main(["generate", str(folder), str(tmp_path / "prompts.txt"), *options]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    expected = Generator.from_folder(folder).generate(["the cat", "a dog"], 6, temperature=1.5, seed=3)
+    assert [line["text"] for line in found] == [each.text for each in expected]
+    assert main(["generate", str(folder), str(tmp_path / "prompts.txt"), "--max-tokens", "2", "--quiet"]) == 0
+    assert capsys.readouterr().out.startswith("the cat")
+
+
+def test_log_probabilities_are_those_of_transformers(folder):
+    import torch
+
+    network = random_models.library().AutoModelForCausalLM.from_pretrained(folder).double()
+    generator = Generator.from_folder(folder, "float32")
+    for text, found in zip(PROMPTS[:3], generator.log_probabilities(PROMPTS[:3]), strict=True):
+        ids = torch.tensor(generator._tokenizer([text])[0][0][None].astype(np.int64))
+        with torch.no_grad():
+            logs = torch.log_softmax(network(ids).logits[0], -1)
+        expected = logs[range(ids.shape[1] - 1), ids[0, 1:]].numpy()
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+    noted = generator.generate(PROMPTS[0], 5, log_probabilities=1)
+    again = generator.log_probabilities([PROMPTS[0] + noted.text])[0][-len(noted.tokens) :]
+    assert not noted.text.isascii() or np.array_equal([each for each, _ in noted.log_probabilities], again)
+    with pytest.raises(ValueError, match=r"`texts\[0\]` must have fewer than 600 tokens"):
+        generator.log_probabilities(["a" * 700])

@@ -21,6 +21,7 @@ from mp_core.cli import (
     completion,
     demo,
     embed,
+    generate,
     options,
     product_plan,
     profile,
@@ -121,6 +122,7 @@ def _parser() -> Parser:
     product_plan.add_options(info)
 
     embed.add_command(commands)
+    generate.add_command(commands)
     serve.add_command(commands)
     choose.add_command(commands)
     profile.add_command(commands)

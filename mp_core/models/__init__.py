@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mp_core.models.classifiers import Classifier, TokenClassifier
+from mp_core.models.generation import Generated, Generator, Sampling
 from mp_core.models.m3 import M3Encoder, M3Vectors
 from mp_core.models.multi import MultiVectorEncoder, max_similarity
 from mp_core.models.network import TextNetwork
@@ -29,11 +30,14 @@ __all__ = [
     "BertEncoder",
     "Classifier",
     "Functional",
+    "Generated",
+    "Generator",
     "M3Encoder",
     "M3Vectors",
     "Model",
     "MultiVectorEncoder",
     "Reranker",
+    "Sampling",
     "Sequential",
     "SparseEncoder",
     "SparseVectors",

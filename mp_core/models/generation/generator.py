@@ -6,9 +6,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import F32, Array
 from mp_core.models.folder import read_optional
 from mp_core.models.generation.batch import Batch, Run
 from mp_core.models.generation.cache import PAGE, PagedCache
+from mp_core.models.generation.cache import Sequence as Tokens
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
 from mp_core.models.generation.sampling import Sampling
 from mp_core.models.modules import Modules, read_network
@@ -20,6 +25,8 @@ __all__ = ["Generated", "Generator"]
 
 _CACHED = 8192
 """The default of `cache_tokens`."""
+_SCORED = 128
+"""The number of tokens whose logits are in memory at once: 78 MB for a vocabulary of 151,936."""
 
 
 @dataclass(frozen=True)
@@ -165,20 +172,58 @@ class Generator(TextModel):
             if piece:
                 yield piece
 
+    def log_probabilities(self, texts: Iterable[str]) -> list[Array]:
+        """Return for each text the log-probabilities of its tokens after the first one, given those before them.
+
+        Parameters
+        ----------
+        texts : iterable of str
+
+        Returns
+        -------
+        list of ndarray of float32, each of shape (tokens - 1,)
+
+        Raises
+        ------
+        ValueError
+            A text has no token, or is too long for the network or the cache.
+        """
+        steps = Steps(self.model, self._cache, every=True)
+        return [self._scores(steps, row) for row in self._rows(list(texts), "texts")]
+
+    def _scores(self, steps: Steps, row: Array) -> Array:
+        sequence, found = Tokens(row.tolist()), np.empty(len(row), F32)
+        if len(row) > self._pages * PAGE:
+            raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
+        try:
+            self._cache.grow(sequence, len(row))
+            for first in range(0, len(row), _SCORED):
+                count = min(_SCORED, len(row) - first)
+                logs = ops.log_softmax(steps([sequence], [count]))
+                following = row[first + 1 : first + count + 1]
+                found[first : first + len(following)] = logs[np.arange(len(following)), following]
+        finally:
+            self._cache.release(sequence)
+        return found[:-1]
+
+    def _rows(self, texts: list[str], argument: str) -> list[Array]:
+        """Return the tokens of texts, which must fit the network."""
+        rows, cut = self._tokenizer(texts)
+        longest = self.model.settings.max_length
+        for number, row in enumerate(rows):
+            if not len(row):
+                raise ValueError(f"`{argument}[{number}]` must have a token; the model's tokenizer gives it none")
+            if number in cut or len(row) >= longest:
+                raise ValueError(f"`{argument}[{number}]` must have fewer than {longest} tokens, the network's maximum")
+        return rows
+
     def _runs(self, prompts: list[str], sampling: Sampling, most: int, alternatives: int | None) -> list[Run]:
         most = positive_integer(most, "max_tokens")
         if alternatives is not None and integer(alternatives, "log_probabilities") < 0:
             raise ValueError(f"`log_probabilities` must be at least 0; received {alternatives}")
-        rows, cut = self._tokenizer(prompts)
-        longest = self.model.settings.max_length
-        for number, row in enumerate(rows):
-            if not len(row):
-                raise ValueError(f"`prompts[{number}]` must have a token; the model's tokenizer gives it none")
-            if number in cut or len(row) >= longest:
-                raise ValueError(f"`prompts[{number}]` must have fewer than {longest} tokens, the network's maximum")
         return [
-            Run(row.tolist(), sampling, number, min(most, longest - len(row)), alternatives)
-            for number, row in enumerate(rows)
+            Run(row.tolist(), sampling, number, min(most, self.model.settings.max_length - len(row)), alternatives)
+            for number, row in enumerate(self._rows(prompts, "prompts"))
         ]
 
     def _steps_of(self, runs: list[Run], stop: str | Sequence[str]) -> Iterator[tuple[Run, str, Generated | None]]:

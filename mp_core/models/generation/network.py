@@ -69,11 +69,11 @@ def heads_of(settings: GatedSettings) -> list[tuple[int, int]]:
 
 
 class _Step(Layer):
-    """The logits after the last new token of each sequence."""
+    """The logits after the last new token of each sequence, or after every new token."""
 
-    def __init__(self, model: CausalModel) -> None:
+    def __init__(self, model: CausalModel, every: bool) -> None:
         super().__init__(autocast=False)
-        self.model = model
+        self.model, self.every = model, every
 
     def call(
         self,
@@ -86,28 +86,32 @@ class _Step(Layer):
         keys: list[Array],
         values: list[Array],
     ) -> Array:
-        """Return the logits, float32 of shape (sequences, vocabulary)."""
+        """Return the logits, float32 of shape (sequences, vocabulary) or (tokens, vocabulary)."""
         model = self.model
         earlier = Past(Pages(past, pages, starts, places), keys, values, PAGE)
         hidden = decoder_of(model).continued(model.embeddings(ids), offsets, earlier)
-        last = ops.ragged_pool(hidden, offsets, ("lasttoken",), 0, model.settings.max_length)
-        return model.logits(last)
+        if self.every:
+            return model.logits(hidden)
+        return model.logits(ops.ragged_pool(hidden, offsets, ("lasttoken",), 0, model.settings.max_length))
 
 
 class Steps:
-    """Computes new tokens of sequences by one plan, for any number of sequences and tokens."""
+    """Computes new tokens of sequences by one plan, for any number of sequences and tokens.
 
-    def __init__(self, model: CausalModel, cache: PagedCache) -> None:
+    With `every`, it returns the logits after every new token.
+    """
+
+    def __init__(self, model: CausalModel, cache: PagedCache, every: bool = False) -> None:
         self._model, self._cache = model, cache
         (example, sizes), others = (self._example(*lengths) for lengths in _EXAMPLES)
-        self._step = _Step(model)
+        self._step = _Step(model, every)
         try:
             self._plan: ForwardPlan[Array] | None = ForwardPlan(self._step, example, {}, sizes, others)
         except UnseenError:
             self._plan = None
 
     def __call__(self, sequences: list[Sequence], counts: list[int]) -> Array:
-        """Compute the next `counts` tokens of sequences; return the logits after the last one of each sequence.
+        """Compute the next `counts` tokens of sequences; return the logits after the last or after every one.
 
         Their keys and values are stored in the pages of the sequences, which must be there already.
         """
