@@ -113,7 +113,7 @@ def softplus(x: ArrayLike) -> Array:
     Examples
     --------
     >>> softplus(np.array([-1.0, 1000.0], np.float32))
-    array([3.1326172e-01, 1.0000000e+03], dtype=float32)
+    array([3.132617e-01, 1.000000e+03], dtype=float32)
     """
     return activate("softplus", x)
 

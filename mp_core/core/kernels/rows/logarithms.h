@@ -78,9 +78,8 @@ MP_OUTLINED vf32 power_f32(vf32 x, vf32 y) {
     const vf32 log = log_in_two_parts(size, &low), high = within_logarithm(size, log), p = mul_f32(y, high);
     const vf32 more = fma_f32(y, low, fma_f32(y, high, minus(p)));
     const vf32 rest = select_f32(lt_f32(magnitude_of(p), set_f32(113.0f)), more, zero); /* Inf - Inf would be NaN */
-    const vf32 bounded = bounded_exponent(p);
-    const vu32 n = exponent_of(bounded);
-    const vf32 result = exponential_of(add_f32(remainder_of(bounded, n), rest), n);
+    const vf32 bounded = bounded_exponent(p), n = exponent_of(bounded);
+    const vf32 result = scaled_exponential(add_f32(remainder_of(bounded, n), rest), n);
     const vf32 whole = min_f32(set_f32(0x1p24f), magnitude_of(y)); /* all larger numbers are even */
     const vu32 integer = i32_from_f32(whole), odd = shl_u32(integer, 31);
     const vmask broken = lt_f32(zero, magnitude_of(sub_f32(whole, f32_from_i32(integer))));

@@ -3,9 +3,6 @@
  * halfway between two narrow ones; then, or if the quick step does not know the function there, the block is computed
  * in float64 (doubles.h), and the results in doubt are replaced. About one of 20 blocks needs that. */
 
-/* fma_f32. Where it is long (simd/fused.h), all functions here call one copy of it, which saves 50 kB. */
-MP_OUTLINED vf32 fused(vf32 x, vf32 y, vf32 z) { return fma_f32(x, y, z); }
-
 /* Not 0 in the lanes within two ULP of what may_be_tie marks. */
 MP_INLINE vu32 beside_tie(vf32 y) {
     const vu32 u = add_u32(as_u32(y), set_u32(2)), last = and_u32(u, set_u32(0xFFFu));
@@ -49,9 +46,9 @@ static __attribute__((noinline, cold)) void replace_doubtful(void (*function)(co
     }
 
 MP_INLINE vf32 exp2_quick(vf32 x, vu32 *doubt) {
-    const vu32 n = i32_from_f32(x);
+    const vf32 n = add_f32(x, set_f32(0x1.8p23f));
     (void)doubt;
-    return exponential_of(mul_f32(sub_f32(x, f32_from_i32(n)), set_f32(0x1.62e43p-1f)), n);
+    return scaled_exponential(mul_f32(sub_f32(x, integer_of(n)), set_f32(0x1.62e43p-1f)), n);
 }
 
 /* e^(r + low) - 1, |r| <= ln(2) / 2, |low| far below |r|: r + r^2 / 2 in two parts, and r^3 P(r); relative error 2^-31.
@@ -67,14 +64,14 @@ MP_INLINE vf32 expm1_of_sum(vf32 r, vf32 low) {
 }
 
 /* 2^n (e^(r + low) - 1) + (2^n - 1), n < 128. */
-MP_INLINE vf32 expm1_by_parts(vf32 r, vf32 low, vu32 n) {
-    const vf32 power = as_f32(shl_u32(add_u32(n, set_u32(127)), 23));
+MP_INLINE vf32 expm1_by_parts(vf32 r, vf32 low, vf32 n) {
+    const vf32 power = power_of_2(n, 0);
     return fused(expm1_of_sum(r, low), power, sub_f32(power, set_f32(1.0f)));
 }
 MP_INLINE vf32 expm1_quick(vf32 x, vu32 *doubt) {
     const vf32 most = set_f32(88.0f), bounded = min_f32(most, max_f32(set_f32(-25.0f), x));
-    const vu32 n = exponent_of(bounded);
-    const vf32 k = f32_from_i32(n), upper = fused(k, set_f32(-0x1.62p-1f /* LN2_HIGH */), bounded);
+    const vf32 n = exponent_of(bounded), k = integer_of(n);
+    const vf32 upper = fused(k, set_f32(-0x1.62p-1f /* LN2_HIGH */), bounded);
     const vf32 rest = set_f32(-0x1.c85fe0p-10f), r = fused(k, rest, upper), low = fused(k, rest, sub_f32(upper, r));
     *doubt = select_u32(lt_f32(most, x), set_u32(1), *doubt);
     return with_sign_of(x, expm1_by_parts(r, low, n));
@@ -93,7 +90,7 @@ MP_INLINE vf32 erf_quick(vf32 x, vu32 *doubt) {
     h = fused(h, u, set_f32(0x1.45f2fep-1f));
     const vf32 g = fused(h, u, first), low = add_f32(fused(h, u, sub_f32(first, g)), set_f32(-0x1.f7ac92p-25f));
     const vf32 w = minus(u), a = mul_f32(w, g), a_low = fused(w, low, fused(w, g, minus(a)));
-    const vu32 n = exponent_of(a);
+    const vf32 n = exponent_of(a);
     (void)doubt;
     return with_sign_of(x, expm1_by_parts(remainder_of(a, n), a_low, n));
 }
@@ -118,7 +115,8 @@ MP_INLINE vf32 softsign_quick(vf32 x, vu32 *doubt) {
     return with_sign_of(x, fused(r, residual, y));
 }
 
-/* n a + log(1 + f) b, where a = a0 + a1 and b = b0 + b1, and n a0 is exact: as in log_of_sum, with b f in two parts. */
+/* n a + log(1 + f) b, where a = a0 + a1 and b = b0 + b1, and n a0 is exact: as in log_of_sum, with b f and f^2 in two
+ * parts. */
 MP_OUTLINED vf32 scaled_logarithm_quick(vf32 x, const float *a, const float *b) {
     vf32 n;
     const vf32 f = fraction_of(x, &n), b0 = set_f32(b[0]);
@@ -130,11 +128,12 @@ MP_OUTLINED vf32 scaled_logarithm_quick(vf32 x, const float *a, const float *b) 
     p = fused(p, f, set_f32(0x1.99d044p-3f));
     p = fused(p, f, set_f32(-0x1.fffefcp-3f));
     p = fused(p, f, set_f32(0x1.555506p-2f));
-    const vf32 square = mul_f32(f, f), rest = mul_f32(square, fused(p, f, set_f32(-0.5f)));
+    const vf32 square = mul_f32(f, f), lost = mul_f32(fused(f, f, minus(square)), set_f32(-0.5f));
+    const vf32 half = mul_f32(square, set_f32(-0.5f)), rest = fused(mul_f32(square, f), p, lost);
     const vf32 product = mul_f32(f, b0), product_low = fused(f, set_f32(b[1]), fused(f, b0, minus(product)));
     const vf32 whole = mul_f32(n, set_f32(a[0])), sum = add_f32(whole, product);
     const vf32 sum_low = add_f32(sub_f32(whole, sum), product), low = fused(n, set_f32(a[1]), product_low);
-    return within_logarithm(x, add_f32(sum, add_f32(sum_low, fused(rest, b0, low))));
+    return within_logarithm(x, add_f32(sum, add_f32(sum_low, fused(half, b0, fused(rest, b0, low)))));
 }
 MP_INLINE vf32 log2_quick(vf32 x, vu32 *doubt) {
     (void)doubt;
