@@ -317,7 +317,8 @@ MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind
 
 /* Multiply t->count register blocks over the whole range of K, K block after K block. */
 MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
-    if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
+    if (rows > rows_of(kind) || vectors > vectors_of(kind, rows) || vectors != vectors_at_once(vectors, vectors, kind))
+        return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
         const int next = rows > LOW_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.this_panel && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;
