@@ -486,12 +486,22 @@ def test_pair_from_i4(words, rng):
     assert_same_bits(words.each("pair_from_i4", [x], expected), expected)
 
 
+E2M1 = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+
+
+@pytest.mark.parametrize("s", range(4))
+def test_pair_of_f4(words, s, rng):
+    (x,) = operands(rng, ["u32"])
+    codes = np.stack([x >> np.uint32(4 * s + shift) & 15 for shift in (0, 16)], -1)
+    expected = exactly(E2M1[codes], BF16).reshape(len(x), -1)
+    assert_same_bits(words.each("pair_of_f4", [x], expected, n=s), expected)
+
+
 def test_numbers_from_f4(words, rng):
     (x,) = operands(rng, ["u32"])
-    e2m1 = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
-    expected = exactly(e2m1[np.stack([x & 15, x >> 16 & 15], -1)], BF16).reshape(len(x), -1)
+    assert_same_bits(words.each("f32_from_f4", [x], E2M1[x & 15]), E2M1[x & 15])
+    expected = exactly(E2M1[np.stack([x & 15, x >> 16 & 15], -1)], BF16).reshape(len(x), -1)
     assert_same_bits(words.each("pair_from_f4", [x], expected), expected)
-    assert_same_bits(words.each("f32_from_f4", [x], e2m1[x & 15]), e2m1[x & 15])
 
 
 def test_bytes_from_f4(words, rng):
@@ -572,7 +582,7 @@ TESTED = {
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
     "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
     "load_octs", "zip_words", "zip_octs", "unzip_octs",
-    "pair_from_i4", "pair_from_f4", "f32_from_f4", "bytes_from_f4", "pair_from_u5", "f32_from_u5", "quad_from_u4",
+    "pair_from_i4", "pair_from_f4", "pair_of_f4", "f32_from_f4", "bytes_from_f4", "pair_from_u5", "f32_from_u5", "quad_from_u4",
     "at_most", "unaligned_head",
 }  # fmt: skip
 
