@@ -10,8 +10,8 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_F4, MP_I4, MP_I8, MP_OCT, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
-    mp_kernels, mp_listener,
+    MP_F4, MP_I4, MP_I8, MP_OCT, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group,
+    mp_group_bytes, mp_kernels, mp_listener,
 )
 from mp_core.core.signals cimport heard, listen
 

@@ -60,8 +60,8 @@ typedef enum mp_core_status {
     MP_CORE_BAD_ORDER = 5  /* products only: MP_CORE_REPRODUCIBLE is neither 0 nor 1 */
 } mp_core_status;
 
-/* The types of elements. An int4 is a value from -8 to 7, a float4_e2m1fn a code from 0 to 15; the functions that accept
- * them say how they are stored. */
+/* The types of elements. An int4 is a value from -8 to 7, a float4_e2m1fn a code from 0 to 15; the functions that
+ * accept them say how they are stored. */
 typedef enum mp_core_type {
     MP_CORE_FLOAT32 = 0,
     MP_CORE_FLOAT16 = 1,
@@ -133,8 +133,8 @@ MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *
  *
  * Allowed types of A and B: both of float32, float16, bfloat16; A one of these and B float8, int8, int4 or
  * float4_e2m1fn; both the same float8; A int8 or uint8 and B int8. If A is a float, b_scale scales the numbers of B.
- * Types of four bits must be packed. out_type is any float except float64, or int32 for the sum of two integers alone: without scales, bias,
- * activation and residual. */
+ * Types of four bits must be packed. out_type is any float except float64, or int32 for the sum of two integers alone:
+ * without scales, bias, activation and residual. */
 typedef struct mp_core_product {
     size_t size; /* sizeof(mp_core_product) */
     ptrdiff_t m, n, k;
@@ -146,8 +146,8 @@ typedef struct mp_core_product {
     const void *packed;          /* if b is NULL: B, written by mp_core_pack */
     void *out;                   /* rows ldo >= n elements apart */
     ptrdiff_t ldo;
-    const float *b_scale;        /* [n], or NULL: 1. If A is float32, float16 or bfloat16: only for a B of at most 8 bits;
-                                    if A is float8: NULL */
+    const float *b_scale;        /* [n], or NULL: 1. If A is float32, float16 or bfloat16: only for a B of at most 8
+                                    bits; if A is float8: NULL */
     ptrdiff_t b_group;           /* > 0: b_scale is [ceil(k / b_group)][n], a scale for each b_group elements of K; a
                                     multiple of 8. B is packed, A float */
     const int32_t *b_zero_point; /* [n], from -128 to 127, or NULL: 0. Only for two integers */
@@ -195,8 +195,8 @@ typedef struct mp_core_quantization {
     size_t size; /* sizeof(mp_core_quantization) */
     ptrdiff_t rows, cols;
     int x_type;          /* float32, float16 or bfloat16 */
-    int q_type;          /* int8, uint8, int4, uint4, a float8 or float4_e2m1fn. A byte has two 4-bit codes, that of the even column in
-                            its low half: cols must be even and, with ROW_SCALES, group too */
+    int q_type;          /* int8, uint8, int4, uint4, a float8 or float4_e2m1fn. A byte has two 4-bit codes, that of the
+                            even column in its low half: cols must be even and, with ROW_SCALES, group too */
     void *x;             /* quantize reads it, dequantize writes it */
     void *q;
     int scales;          /* mp_core_scales */

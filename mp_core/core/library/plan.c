@@ -83,7 +83,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
     int tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS)
-        tiles = tiles && q->b.format == MP_I8 && !q->group && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
+        tiles = tiles && q->b.format == MP_I8 && !q->group && q->k >= AMX_K
+                && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
     else /* AMX tiles add floats in another order, so this must not depend on M or N */
         tiles = tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     p->k_block = q->group ? q->group : tiles ? ALL : block_of[p->arithmetic];
