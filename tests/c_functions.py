@@ -12,7 +12,7 @@ import mp_core.core.capi
 OK, INVALID = 0, 1
 TYPES = {
     "float32": 0, "float16": 1, "bfloat16": 2, "float8_e4m3fn": 3, "float8_e5m2": 4, "float64": 5,
-    "int8": 6, "uint8": 7, "int32": 8, "int4": 9, "uint4": 10,
+    "int8": 6, "uint8": 7, "int32": 8, "int4": 9, "uint4": 10, "float4_e2m1fn": 11,
 }  # fmt: skip
 _FIELDS = {"size_t": ctypes.c_size_t, "ptrdiff_t": ctypes.c_ssize_t, "int": ctypes.c_int}
 _HEADER = re.sub(r"/\*.*?\*/", "", Path(mp.get_include(), "mp_core.h").read_text(), flags=re.DOTALL)

@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import processes
 import pytest
+from oracles import assert_same_bits
 
 import mp_core as mp
 from mp_core.layers import Dense, LayerNormalization, Sequential
@@ -258,7 +259,7 @@ def test_header_and_declarations_for_cython_name_the_same():
     header = Path(mp.get_include(), "mp_core.h").read_text()
     declared = (ROOT / "mp_core/core/__init__.pxd").read_text()
     constants = re.findall(r"^    (MP_CORE_\w+) = ", header, re.MULTILINE)
-    assert len(constants) == 31 and all(re.search(rf"\b{name}\b", declared) for name in constants)
+    assert len(constants) == 32 and all(re.search(rf"\b{name}\b", declared) for name in constants)
     table = header.split("typedef struct mp_core_table {")[1].split("}")[0]
     functions = re.compile(r"\(\*(\w+)\)\(")
     assert functions.findall(table) == functions.findall(declared)
@@ -396,3 +397,36 @@ def test_numbers_of_threads_that_cannot_be_are_refused(threads):
     assert c.call("softmax", rows(), 1.0, None, 0, threads) == c.INVALID
     assert c.call("cast", 6, 0, X, 1, OUT, 0, threads) == c.INVALID
     assert c.call("product_scratch", product(), threads) == -1
+
+
+@pytest.mark.parametrize("quantize_a", [0, 1])
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4", "mxint8"])
+def test_products_with_microscaling_formats_have_the_bits_of_python(name, quantize_a, rng):
+    m, k, n = 5, 96, 70
+    q = mp.quantize(rng.standard_normal((k, n)).astype(np.float32), axis=1, dtype=name)
+    b_type = c.TYPES[q.dtype.name]
+    packed = np.zeros(c.call("packed_bytes", b_type, k, n), np.uint8)
+    codes = np.ascontiguousarray(mp.pack(q).unpack()).view(np.uint8)
+    assert c.call("pack", b_type, k, n, codes, n, 1, packed, 1) == c.OK
+    a, out = rng.standard_normal((m, k)).astype(np.float32), np.zeros((m, n), np.float32)
+    fields = {"m": m, "n": n, "k": k, "b_type": b_type, "a": a, "lda": k, "packed": packed, "out": out, "ldo": n}
+    call = c.described(c.Product, **fields, b_scale=q.scale, b_group=q.group_size, quantize_a=quantize_a)
+    assert c.call("multiply", call, None, 1) == c.OK
+    assert_same_bits(out, (mp.dynamic_matmul if quantize_a else mp.matmul)(a, mp.pack(q)))
+    call.b_group = 0
+    assert c.call("multiply", call, None, 1) == (c.INVALID if quantize_a and "fp4" in name else c.OK)
+
+
+def test_float4_is_quantized_as_in_python(rng):
+    x = rng.standard_normal((6, 64)).astype(np.float32)
+    codes, scale = np.zeros((6, 32), np.uint8), np.zeros((6, 2), np.float32)
+    fields = {"rows": 6, "cols": 64, "x": x, "q": codes, "scale": scale, "q_type": c.TYPES["float4_e2m1fn"]}
+    call = c.described(c.Quantization, **fields, scales=1, group=32)
+    assert c.call("quantize", call, 1) == c.OK
+    expected = mp.quantize(x, axis=0, group_size=32, dtype="float4_e2m1fn")
+    assert_same_bits(codes, expected.values)
+    assert_same_bits(scale, expected.scale)
+    assert c.call("dequantize", call, 1) == c.OK
+    assert_same_bits(x, mp.dequantize(expected))
+    call.zero_point = codes.ctypes.data
+    assert c.call("quantize", call, 1) == c.INVALID

@@ -185,7 +185,7 @@ def test_products_with_floats_add_in_the_order_of_the_contract(name, k, isa, rng
             assert_same_bits(mp.matmul(left, q, out_dtype="float32"), total[:m])
     if name in FOURS:
         size = mp.pack(np.zeros((k, n), np.float32)).nbytes - 64
-        assert packed.nbytes == size // 8 + 64 + q.scale.nbytes
+        assert packed.nbytes == size // 8 + 64 + q.scale.size  # a byte for each scale
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -199,7 +199,7 @@ def test_products_in_pairs_add_in_both_orders(name, order, rng):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", FOURS)
+@pytest.mark.parametrize("name", (*FOURS, "mxint8"))
 @pytest.mark.parametrize("shape", [(32, 3), (352, 70), (2304, 64)])
 def test_dynamic_products_are_sums_of_integers(name, dtype, shape, isa, rng):
     shape = shape if isa != "scalar" else (min(shape[0], 352), 20)
@@ -230,6 +230,36 @@ def test_halved_scales_are_rounded_alike_in_panels_and_copies(r, isa, rng):
     half = np.float32(r) / np.float32(2)
     if np.isfinite(r) and r < 1:
         assert many.any() == (half > 0)
+
+
+def test_packed_scales_take_a_byte_each_and_keep_their_bits(rng):
+    """The largest code of a part of an NVFP4 matrix may be any; numbers of two scales are decoded too."""
+    for _ in range(200):
+        g = np.float32(rng.random() * 10.0 ** rng.integers(-20, 5) + 1e-25)
+        shape = (int(rng.integers(1, 9)), int(rng.integers(1, 130)))
+        largest = rng.choice([448.0, 300.0, 7.0, 0.01, 2.0])
+        codes = (rng.random(shape) * largest).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)
+        codes[codes == 0] = 2.0**-9
+        for scale in (codes * g, 2.0 ** rng.integers(-125, 128, shape).astype(np.float32)):
+            values = np.zeros((32 * shape[0], shape[1]), np.int8)
+            packed = mp.pack(mp.QuantizedArray(values, scale, axis=1, group_size=32))
+            assert packed.nbytes == packed.data.nbytes + packed.column_sums.nbytes + scale.size
+            for other in (packed, pickle.loads(pickle.dumps(packed))):
+                assert_same_bits(other.scale, scale)
+            assert not packed.scale.flags.writeable
+
+
+@pytest.mark.parametrize("scale", [0.1, 2.0**-126, np.inf, -1.0, 0.0])
+def test_other_scales_stay_float32(scale, isa, rng):
+    scales = np.float32([[scale, 1.0], [1.0, 0.61803]])
+    w = mp.QuantizedArray(rng.integers(-127, 128, (64, 2)).astype(np.int8), scales, axis=1, group_size=32)
+    packed, a = mp.pack(w), rng.integers(-9, 9, (3, 64)).astype(np.float32)
+    assert packed.nbytes == packed.data.nbytes + packed.column_sums.nbytes + scales.nbytes
+    assert_same_bits(packed.scale, scales)
+    s = [(a[:, part].astype(np.float64) @ w.values[part]).astype(np.float32) for part in (slice(32), slice(32, 64))]
+    with np.errstate(invalid="ignore"):
+        expected = (s[1].astype(np.float64) * scales[1] + (s[0] * scales[0])).astype(np.float32)
+    assert_same_bits(mp.matmul(a, packed), expected)
 
 
 def test_dynamic_products_need_groups(rng):

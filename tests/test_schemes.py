@@ -51,6 +51,7 @@ MICROSCALED = {  # the same for microscaling formats
     "mxfp8_e4m3": ("mxfp8_e4m3", "float", 32, "group"),
     "mxfp8_e5m2": ("mxfp8_e5m2", "float", 32, "group"),
     "mxint8": ("mxint8", "float", 32, "group"),
+    "mxint8/dynamic": ("mxint8", "dynamic", 32, "group"),
     "nvfp4": ("nvfp4", "float", 16, "group"),
     "nvfp4/dynamic": ("nvfp4", "dynamic", 16, "group"),
 }

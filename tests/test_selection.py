@@ -12,6 +12,7 @@ from tiny_bert import TEXTS
 
 import mp_core as mp
 from mp_core import choose_policy, fitting, layers, sensitivity
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 from mp_core.dtype_policies import DTypePolicyMap
 from mp_core.models import BertEncoder
 from mp_core.models.fitting import measures, selection, trial
@@ -94,6 +95,20 @@ def test_the_model_stays_as_it_is(rng):
     np.testing.assert_array_equal(model(x), before)
     assert all(map(np.shares_memory, model.get_weights(), weights))
     assert model.layers[0].quantization_mode is None
+
+
+def test_microscaling_formats_are_candidates(rng):
+    model, x = mlp(rng, width=64)
+    words = [word for word in mp.dtype_policies.SPELLINGS if word.partition("/")[0] in MICROSCALING]
+    rows = sensitivity(model, x, words)
+    assert [(row.path, row.policy) for row in rows] == [
+        (f"mlp/{layer.name}", f"{word}_from_mixed_bfloat16") for layer in model.layers for word in words
+    ]
+    assert all(0 < row.error.max < 0.05 for row in rows)
+    choice = choose_policy(model, x, max_error=0.1, policies=words)
+    chosen = {choice.map[f"mlp/{layer.name}"].name.partition("_from")[0] for layer in model.layers}
+    assert chosen <= set(words) and {word for word in chosen if "fp4" in word}
+    assert choice.nbytes < choice.reference_nbytes / 5 and choice.error.max <= 0.1
 
 
 def test_layers_without_an_implementation_are_left_out(rng):

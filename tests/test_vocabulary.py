@@ -15,6 +15,7 @@ from vocabulary import HEADER, HERE, table, words_of
 
 BF16 = ml_dtypes.bfloat16
 LANES = 16
+E2M1 = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
 
 
 @pytest.fixture(scope="module", params=HERE or [None])
@@ -486,20 +487,17 @@ def test_pair_from_i4(words, rng):
     assert_same_bits(words.each("pair_from_i4", [x], expected), expected)
 
 
-def test_numbers_from_f4(words, rng):
-    (x,) = operands(rng, ["u32"])
-    e2m1 = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
-    expected = exactly(e2m1[np.stack([x & 15, x >> 16 & 15], -1)], BF16).reshape(len(x), -1)
-    assert_same_bits(words.each("pair_from_f4", [x], expected), expected)
-    assert_same_bits(words.each("f32_from_f4", [x], e2m1[x & 15]), e2m1[x & 15])
+F4 = [("f32_from_f4", 0), ("pair_from_f4", 0), ("bytes_from_f4", 0), *(("pair_of_f4", s) for s in range(4))]
 
 
-def test_bytes_from_f4(words, rng):
-    (x,) = operands(rng, ["u32"])
-    x &= 0x0F0F0F0F
-    e2m1 = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
-    expected = (2 * e2m1 + 12).astype(np.uint8)[x.view(np.uint8)].view(np.uint32)
-    assert_same_bits(words.each("bytes_from_f4", [x], expected), expected)
+@pytest.mark.parametrize(("word", "s"), F4)
+def test_numbers_from_f4(words, word, s, rng):
+    x = operands(rng, ["u32"])[0] & (0x0F0F0F0F if word == "bytes_from_f4" else 0xFFFFFFFF)
+    codes = x >> np.uint32(4 * s)
+    pair = exactly(E2M1[np.stack([codes & 15, codes >> 16 & 15], -1)], BF16).reshape(len(x), -1)
+    doubled = (2 * E2M1 + 12).astype(np.uint8)[x.view(np.uint8) & 15].view(np.uint32)
+    expected = {"f32": E2M1[x & 15], "pair": pair, "bytes": doubled}[word.partition("_")[0]]
+    assert_same_bits(words.each(word, [x], expected, n=s), expected)
 
 
 def test_pair_from_u5(words, rng):
@@ -572,8 +570,8 @@ TESTED = {
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
     "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
     "load_octs", "zip_words", "zip_octs", "unzip_octs",
-    "pair_from_i4", "pair_from_f4", "f32_from_f4", "bytes_from_f4", "pair_from_u5", "f32_from_u5", "quad_from_u4",
-    "at_most", "unaligned_head",
+    "pair_from_i4", "pair_from_f4", "pair_of_f4", "f32_from_f4", "bytes_from_f4", "pair_from_u5", "f32_from_u5",
+    "quad_from_u4", "at_most", "unaligned_head",
 }  # fmt: skip
 
 

@@ -187,6 +187,21 @@ PAIR(pair_from_i8)
 #ifdef MP_NATIVE_I4_PAIRS
 UNARY(pair_from_i4, vu32, vu32)
 #endif
+#ifdef MP_NATIVE_F4
+UNARY(f32_from_f4, vf32, vu32)
+#endif
+#ifdef MP_NATIVE_F4_PAIRS
+UNARY(pair_from_f4, vu32, vu32)
+#endif
+#ifdef MP_NATIVE_F4_WORDS
+WORD(pair_of_f4) {
+    const vu32 x = get_vu32(a);
+    put_vu32(out, n == 0 ? pair_of_f4(x, 0) : n == 1 ? pair_of_f4(x, 1) : n == 2 ? pair_of_f4(x, 2) : pair_of_f4(x, 3));
+}
+#endif
+#ifdef MP_NATIVE_F4_BYTES
+UNARY(bytes_from_f4, vu32, vu32)
+#endif
 #ifdef MP_NATIVE_U5
 UNARY(pair_from_u5, vu32, vu32)
 UNARY(f32_from_u5, vf32, vu32)
@@ -243,6 +258,18 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_I4_PAIRS
     "MP_NATIVE_I4_PAIRS "
+#endif
+#ifdef MP_NATIVE_F4
+    "MP_NATIVE_F4 "
+#endif
+#ifdef MP_NATIVE_F4_PAIRS
+    "MP_NATIVE_F4_PAIRS "
+#endif
+#ifdef MP_NATIVE_F4_WORDS
+    "MP_NATIVE_F4_WORDS "
+#endif
+#ifdef MP_NATIVE_F4_BYTES
+    "MP_NATIVE_F4_BYTES "
 #endif
 #ifdef MP_NATIVE_U5
     "MP_NATIVE_U5 "

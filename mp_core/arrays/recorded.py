@@ -47,8 +47,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_PARTS = ("data", "column_sums", "scale", "zero_point", "values")
-"""Attributes of PackedMatrix and QuantizedArray that hold arrays."""
 _COMPUTED = ("float32", "float16", "bfloat16")
 """The dtypes in which the steps of a plan compute."""
 
@@ -317,7 +315,7 @@ class Recording:
             x = np.asarray(x)
             is_other = x.size and not self.is_eager and self.tape.find(address_of(x)) is None
             return self._constant(x) if is_other else x
-        for part in (getattr(x, name, None) for name in _PARTS):
+        for part in getattr(x, "parts", ()):  # of a PackedMatrix or QuantizedArray
             if type(part) is np.ndarray and part.size:
                 self.tape.add_constant(part)
         return x

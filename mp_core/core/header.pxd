@@ -31,6 +31,7 @@ cdef extern from "kernels.h" nogil:
         MP_NO_CLAMP
         MP_LANES
         MP_PANEL
+        MP_OCT
         MP_ROWS
         MP_SLACK
 
@@ -74,6 +75,10 @@ cdef extern from "kernels.h" nogil:
         void (*dequantize[4])(const mp_part *p) noexcept nogil
         void (*pack_nibbles)(const uint8_t *src, Py_ssize_t n, uint8_t *dst) noexcept nogil
         void (*unpack_nibbles)(const uint8_t *src, Py_ssize_t n, int is_signed, uint8_t *dst) noexcept nogil
+
+    ctypedef struct mp_scale_codes:
+        int shift
+        float unit
 
     ctypedef struct mp_packing:
         void (*unpack[MP_PANEL_FORMATS])(Py_ssize_t k, Py_ssize_t n, const void *src, void *dst,

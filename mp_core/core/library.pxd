@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int8_t, uint32_t, uint64_t, uint8_t
 
 from mp_core.core.header cimport (
-    mp_activation, mp_cpu_family, mp_format, mp_gemm, mp_kernels, mp_tuning,
+    mp_activation, mp_cpu_family, mp_format, mp_gemm, mp_kernels, mp_scale_codes, mp_tuning,
 )
 
 cdef extern from "library/plan.h" nogil:
@@ -71,7 +71,8 @@ cdef extern from "library/product.h" nogil:
         Py_ssize_t matrix_bytes
         const int32_t *sums
         const float *scale
-        const float *group_scale
+        const void *group_scale
+        mp_scale_codes scale_codes
         Py_ssize_t group
         const int32_t *zero_point
         const int8_t *code_zero

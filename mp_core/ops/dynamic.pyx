@@ -22,16 +22,16 @@ cnp.import_array()
 def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, activation=None, residual=None):
     """Return ``activation(q(a) @ b + bias) + residual`` for quantized weights; `a` is quantized during the product.
 
-    If `b` is int8, the bits are those of ``matmul(quantize(a, axis=all axes except the last), b)``, or with `scale` of
-    ``matmul(quantize(a, scale=scale), b)``, but no array of codes is stored in between.
+    If `b` is int8 with one scale per column, the bits are those of ``matmul(quantize(a, axis=all axes except the last),
+    b)``, or with `scale` of ``matmul(quantize(a, scale=scale), b)``, but no array of codes is stored in between.
 
     Parameters
     ----------
     a : array-like
         Shape (..., m, k) or (k,), float; integers become float32.
     b : PackedMatrix
-        Shape (k, n), packed from a :class:`QuantizedArray`: int8 with one scale per column, or int4 with one per column
-        or per group along k. Zero points are allowed.
+        Shape (k, n), packed from a :class:`QuantizedArray`: int8 or int4 with one scale per column or per group along
+        k, or float4_e2m1fn with one per group. Zero points are allowed, but not for int8 in groups.
     scale : float, optional
         The scale of the int8 codes of `a`. None: each row has its own scale, ``max|a| / 127``.
     out_dtype, out, bias, activation, residual
@@ -44,15 +44,17 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     Raises
     ------
     TypeError
-        `a` is not numeric, `b` is not a packed int8 or int4 matrix with such scales, or `scale` is not a number.
+        `a` is not numeric, `b` is not such a packed matrix, or `scale` is not a number.
     ValueError
         The shapes do not fit, or `scale` is not positive and finite.
 
     Notes
     -----
-    If `b` is int4, the sum of each scale group is exact in int32: ``s_g = sum q(a) (q(b) - zero_point_g)``. The group
-    sums are scaled and added in float32, in order: ``c = s_0 scale_0``, then ``c = fma(s_g, scale_g, c)``. At the end c
-    is multiplied by the row's scale. (``matmul`` of a quantized `a` and an int4 `b` multiplies floats instead.)
+    If `b` is int4, or int8 in groups, the sum of each scale group is exact in int32: ``s_g = sum q(a) (q(b) -
+    zero_point_g)``. The group sums are scaled and added in float32, in order: ``c = s_0 scale_0``, then
+    ``c = fma(s_g, scale_g, c)``. At the end c is multiplied by the row's scale. (``matmul`` of a quantized `a` and such
+    a `b` multiplies floats instead.) The codes of float4_e2m1fn are multiplied as twice their value, and their scales
+    are halved.
 
     Examples
     --------
@@ -63,8 +65,8 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
     """
     if not isinstance(b, PackedMatrix) or not has_dynamic_products(<PackedMatrix>b):
         found = b if isinstance(b, PackedMatrix) else type(b).__name__
-        raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column, of int4, or of float4_e2m1fn in "
-                        f"scale groups; received {found}")
+        raise TypeError(f"`b` must be a PackedMatrix of int8 or int4 with scales, or of float4_e2m1fn in scale "
+                        f"groups; received {found}")
     if scale is not None:
         if isinstance(scale, bool) or getattr(scale, "dtype", None) == np.bool_:
             raise TypeError(f"`scale` must be a number; received {scale!r}")
@@ -92,9 +94,9 @@ def dynamic_matmul(a, b, *, scale=None, out_dtype=None, out=None, bias=None, act
 
 cdef bint has_dynamic_products(PackedMatrix b):
     """Return whether a kernel multiplies int8 rows by the codes of b."""
-    if b.scale is None or len(b.shape) != 2:
+    if b.scales is None or len(b.shape) != 2:
         return False
-    return b.format == MP_I4 or (b.group > 0) == (b.format == MP_F4)
+    return b.format == MP_I8 or b.format == MP_I4 or (b.format == MP_F4 and b.group)
 
 
 cdef bint is_vector(cnp.ndarray x, int type_number, Py_ssize_t length) noexcept:
@@ -140,7 +142,7 @@ def fixed_matmul(a, PackedMatrix b not None, cnp.ndarray scales not None, cnp.nd
     >>> fixed_matmul(np.ones((1, 2), np.float32), w, np.full(2, 0.5, np.float32), np.zeros(2, np.int32)).round(1)
     array([[2.5, 3. ]], dtype=float32)
     """
-    if b.format != MP_I8 or b.scale is None or b.group or len(b.shape) != 2:
+    if b.format != MP_I8 or b.scales is None or b.group or len(b.shape) != 2:
         raise TypeError(f"`b` must be a PackedMatrix of int8 with scales by column; received {b!r}")
     if not is_vector(scales, cnp.NPY_FLOAT32, b.k) or not is_vector(zeros, cnp.NPY_INT32, b.k):
         raise ValueError(f"`scales` and `zeros` must be contiguous float32 and int32 of length {b.k}; received "

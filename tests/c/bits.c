@@ -9,8 +9,9 @@
 #include <string.h>
 
 enum { MOST = 1 << 18 }; /* elements of an array */
-static const char *const type_names[] = {"f32", "f16", "bf16", "e4m3fn", "e5m2", "f64", "i8", "u8", "i32", "i4", "u4"};
-static const int sizes[] = {4, 2, 2, 1, 1, 8, 1, 1, 4, 1, 1};
+static const char *const type_names[] = {"f32", "f16", "bf16", "e4m3fn", "e5m2", "f64", "i8", "u8", "i32", "i4", "u4",
+                                        "e2m1"};
+static const int sizes[] = {4, 2, 2, 1, 1, 8, 1, 1, 4, 1, 1, 1};
 _Alignas(64) static char a_memory[MOST * 8], b_memory[MOST * 8],
     out_memory[MOST * 8], packed[MOST * 8], residual[MOST * 4];
 static float bias[4096], a_scale[4096], b_scale[4096];
@@ -106,8 +107,9 @@ enum { PACKED, ROWS, COLUMNS, STRIDED, LAYOUTS };
 static const char *const layout_names[] = {"packed", "rows", "columns", "strided"};
 
 /* The epilogues: none; scales and bias; each activation with a residual. */
-enum { PLAIN, SCALED, ACTIVATED, GROUPED, ZERO_POINTS, QUANTIZED, EPILOGUES };
-static const char *const epilogue_names[] = {"plain", "scaled", "activated", "grouped", "zeros", "quantized"};
+enum { PLAIN, SCALED, ACTIVATED, GROUPED, ZERO_POINTS, QUANTIZED, QUANTIZED_GROUPS, EPILOGUES };
+static const char *const epilogue_names[] = {"plain", "scaled", "activated", "grouped", "zeros", "quantized",
+                                            "quantized groups"};
 
 static int is_float(int type) { return type <= MP_CORE_BFLOAT16; }
 static int is_code(int type) { return type == MP_CORE_INT8 || type == MP_CORE_UINT8; }
@@ -133,6 +135,10 @@ static int set_epilogue(mp_core_product *p, int epilogue, int turn) {
     if (epilogue == QUANTIZED) {
         if (!is_float(p->a_type) || p->b_type != MP_CORE_INT8) return 0;
         p->quantize_a = 1, p->b_scale = b_scale;
+    }
+    if (epilogue == QUANTIZED_GROUPS) {
+        if (!is_float(p->a_type) || p->b_type < MP_CORE_INT8 || !p->packed) return 0;
+        p->quantize_a = 1, p->b_scale = b_scale, p->b_group = 32;
     }
     return 1;
 }
@@ -170,9 +176,9 @@ static void products(void) {
     static const shape shapes[] = {{1, 64, 64}, {1, 130, 75}, {3, 33, 18}, {6, 64, 128}, {7, 70, 1100}, {13, 16, 2060},
                                    {29, 48, 40}, {64, 1, 50}, {25, 75, 1037}, {53, 130, 67}};
     for (int a_type = 0; a_type <= MP_CORE_UINT8; a_type++)
-        for (int b_type = 0; b_type <= MP_CORE_INT4; b_type++) {
+        for (int b_type = 0; b_type <= MP_CORE_FLOAT4_E2M1FN; b_type++) {
             if (a_type == MP_CORE_FLOAT64 || b_type == MP_CORE_FLOAT64 || b_type == MP_CORE_UINT8
-                || b_type == MP_CORE_INT32)
+                || b_type == MP_CORE_INT32 || b_type == MP_CORE_UINT4)
                 continue;
             if (a_type > MP_CORE_FLOAT64 ? b_type != MP_CORE_INT8 : a_type > MP_CORE_BFLOAT16 && a_type != b_type)
                 continue;
@@ -263,13 +269,13 @@ static void activations_at_the_edge(void) {
 
 static void quantizations(void) {
     for (int x_type = 0; x_type <= MP_CORE_BFLOAT16; x_type++)
-        for (int q_type = MP_CORE_FLOAT8_E4M3FN; q_type <= MP_CORE_UINT4; q_type++)
+        for (int q_type = MP_CORE_FLOAT8_E4M3FN; q_type <= MP_CORE_FLOAT4_E2M1FN; q_type++)
             for (int scales = 0; scales <= MP_CORE_COLUMN_SCALES; scales++)
                 for (int from = 0; from <= MP_CORE_GIVEN; from++)
                     for (int kind = ANY_BITS; kind <= USUAL; kind++) {
-                        const int is_float8 = q_type <= MP_CORE_FLOAT8_E5M2;
+                        const int no_zeros = q_type <= MP_CORE_FLOAT8_E5M2 || q_type == MP_CORE_FLOAT4_E2M1FN;
                         if (q_type == MP_CORE_FLOAT64 || q_type == MP_CORE_INT32
-                            || (is_float8 && from == MP_CORE_ASYMMETRIC))
+                            || (no_zeros && from == MP_CORE_ASYMMETRIC))
                             continue;
                         mp_core_quantization q = {.size = sizeof q,
                                                   .rows = 37,
@@ -282,7 +288,7 @@ static void quantizations(void) {
                                                   .group = scales ? 70 : 0,
                                                   .from = from,
                                                   .scale = (float *)b_memory,
-                                                  .zero_point = is_float8 ? NULL : (int32_t *)packed};
+                                                  .zero_point = no_zeros ? NULL : (int32_t *)packed};
                         state = 1;
                         fill(a_memory, x_type, q.rows * q.cols, kind);
                         for (int i = 0; i < 4096; i++) q.scale[i] = b_scale[i % 2048], ((int32_t *)packed)[i] = i % 7;

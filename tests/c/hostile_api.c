@@ -61,7 +61,7 @@ static ptrdiff_t row_stride(ptrdiff_t length) {
 
 /* A value of an enum with so many, or any integer. */
 static int number(int below) { return one_in(24) ? (int)take(4) : (int)(take(1) % (unsigned)below); }
-static int type(void) { return number(11); }
+static int type(void) { return number(12); }
 static int threads(void) { return one_in(24) ? (int)take(4) : 1 + (int)(take(1) % 3); }
 
 /* ---- memory */
@@ -70,8 +70,8 @@ static _Thread_local void *blocks[MOST_BLOCKS];
 static _Thread_local int used_blocks;
 
 static int element_bytes(int of) {
-    static const int bytes[] = {4, 2, 2, 1, 1, 8, 1, 1, 4, 1, 1};
-    return of >= 0 && of < 11 ? bytes[of] : 1;
+    static const int bytes[] = {4, 2, 2, 1, 1, 8, 1, 1, 4, 1, 1, 1};
+    return of >= 0 && of < 12 ? bytes[of] : 1;
 }
 
 /* Memory of so many elements and not a byte more, filled with drawn bytes; NULL once in a while. */
@@ -229,7 +229,7 @@ static void call_quantization(int forward) {
     q.rows = count(), q.cols = count(), q.x_type = one_in(2) ? number(3) : type(), q.q_type = type();
     q.scales = number(3), q.from = number(3);
     if (one_in(2)) q.group = one_in(2) ? 8 : any();
-    const int halves = q.q_type == MP_CORE_INT4 || q.q_type == MP_CORE_UINT4;
+    const int halves = q.q_type >= MP_CORE_INT4 && q.q_type <= MP_CORE_FLOAT4_E2M1FN;
     const __int128 elements = q.rows > 0 && q.cols > 0 ? (__int128)q.rows * q.cols : 0;
     const ptrdiff_t along = q.scales == MP_CORE_ROW_SCALES ? q.cols : q.rows;
     const ptrdiff_t groups = q.group > 0 && along > 0 ? (along - 1) / q.group + 1 : 1;

@@ -104,9 +104,9 @@ cdef int describe_right(object x, Parts *parts) except -1:
     else:
         b.zero_point = <const int32_t *>pointer(panels.zero_point)
     if not panels.group:
-        b.scale = <const float *>pointer(panels.scale)
+        b.scale = <const float *>pointer(panels.scales)
     elif panels.k:
-        b.group_scale = <const float *>pointer(panels.scale)
+        b.group_scale, b.scale_codes = pointer(panels.scales), panels.scale_codes
     parts.b.vector, parts.b.axes, parts.b.lengths, parts.b.strides = False, panels.axes, panels.lengths, panels.strides
     parts.product.n = panels.n
     return MP_ACCEPTED if panels.k == parts.product.k else NO_FIT
@@ -171,7 +171,7 @@ cdef bint shares_memory(const Call *call, cnp.ndarray out) noexcept:
             return True
     else:
         b = <PackedMatrix>call.b
-        if not (is_apart(out, <PyObject *>b.scale) and is_apart(out, <PyObject *>b.zero_point)):
+        if not (is_apart(out, <PyObject *>b.scales) and is_apart(out, <PyObject *>b.zero_point)):
             return True
     return not (apart(out, <cnp.ndarray>call.a) and is_apart(out, call.bias) and is_apart(out, call.residual)
                 and is_apart(out, call.scale) and is_apart(out, call.zeros))

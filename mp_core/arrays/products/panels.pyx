@@ -10,14 +10,15 @@ from libc.string cimport memset
 
 from mp_core.core.cpu cimport threads_for
 from mp_core.core.header cimport (
-    MP_F4, MP_I4, MP_I8, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group, mp_group_bytes,
-    mp_kernels, mp_listener,
+    MP_F4, MP_I4, MP_I8, MP_OCT, MP_PANEL, MP_SLACK, mp_active, mp_column_bytes, mp_element_bytes, mp_group,
+    mp_group_bytes, mp_kernels, mp_listener,
 )
 from mp_core.core.signals cimport heard, listen
 
 import numpy as np
 
 from mp_core.arrays.formats import PANEL_DTYPES, PANELS
+from mp_core.arrays.products.scale_codes import decoded, encoded
 
 cdef extern from "library/packing.h" nogil:
     enum:
@@ -69,7 +70,8 @@ cdef class PackedMatrix:
     dtype : numpy.dtype
         float32, float16, bfloat16, float8_e4m3fn, float8_e5m2, int8, int4 or float4_e2m1fn.
     scale : numpy.ndarray or None
-        For a packed :class:`mp_core.QuantizedArray`: float32, of shape (n,) or (groups along k, n).
+        For a packed :class:`mp_core.QuantizedArray`: float32, of shape (n,) or (groups along k, n). Scales that are
+        powers of two, or float8_e4m3fn times one number, are stored in a byte each, and decoded when this is read.
     zero_point : numpy.ndarray or None
         The codes that mean 0. For int8: int32, of shape (n,). For int4: int8, of the shape of `scale`. None: 0.
     group_size : int or None
@@ -102,13 +104,17 @@ cdef class PackedMatrix:
                 raise ValueError(f"`group_size` must be a positive multiple of {mp_group[self.format]}; "
                                  f"received {group_size}")
             groups = (-(-self.shape[len(batch)] // group_size),)
-            whole = max(self.k, 1) + mp_group[self.format] - 1
-            self.group = min(group_size, whole - whole % mp_group[self.format])
+            whole = max(self.k, 1) + MP_OCT - 1
+            self.group = min(group_size, whole - whole % MP_OCT)
         self.data = _part(data, "data", (data_bytes,), np.uint8)
         self.column_sums = _part(column_sums, "column_sums",
                                  (self.matrices, self.n) if self.format == MP_I8 else None, np.int32)
         scaled = scale is not None or group_size is not None or self.format in (MP_I4, MP_F4)
-        self.scale = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
+        self.scales = _part(scale, "scale", (*groups, self.n) if scaled else None, np.float32)
+        found = encoded(self.scales) if groups else None
+        if found is not None:
+            codes, self.scale_codes.shift, self.scale_codes.unit = found
+            self.scales = np.asarray(memoryview(codes).toreadonly())
         shifted = zero_point is not None and scale is not None and (
             self.format == MP_I4 or (self.format == MP_I8 and not groups))
         self.zero_point = _part(zero_point, "zero_point", (*groups, self.n) if shifted else None,
@@ -118,9 +124,21 @@ cdef class PackedMatrix:
             raise ValueError(f"`zero_point` must lie in [{least}, {most}]; received {zero_point}")
 
     @property
+    def scale(self):
+        if not self.scale_codes.shift:
+            return self.scales
+        scales = decoded(self.scales, self.n, self.scale_codes.shift, self.scale_codes.unit)
+        return np.asarray(memoryview(scales).toreadonly())
+
+    @property
+    def parts(self):
+        """The arrays that are stored."""
+        every = (self.data, self.column_sums, self.scales, self.zero_point)
+        return tuple([part for part in every if part is not None])
+
+    @property
     def nbytes(self):
-        parts = (self.data, self.column_sums, self.scale, self.zero_point)
-        return sum(part.nbytes for part in parts if part is not None)
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def ndim(self):

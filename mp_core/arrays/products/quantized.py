@@ -34,7 +34,7 @@ class Factors(NamedTuple):
 
 def has_scale(b: Any) -> bool:
     """Return whether `b` is a packed matrix of codes with scales."""
-    return isinstance(b, PackedMatrix) and b.scale is not None
+    return isinstance(b, PackedMatrix) and (b.group_size is not None or b.scale is not None)
 
 
 def scales_rows(q: QuantizedArray) -> bool:

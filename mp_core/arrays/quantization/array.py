@@ -213,9 +213,14 @@ class QuantizedArray(QuantizedFields):
         return QuantizedArray(values, self.scale.T, zero, axis, self.group_size, codes.dtype, shape)
 
     @property
+    def parts(self) -> tuple[Array, ...]:
+        """The arrays that are stored: values, scales and zero points."""
+        return tuple(part for part in (self.values, self.scale, self.zero_point) if part is not None)
+
+    @property
     def nbytes(self) -> int:
-        """The total bytes of values, scales and zero points."""
-        return sum(part.nbytes for part in (self.values, self.scale, self.zero_point) if part is not None)
+        """The total bytes of :attr:`parts`."""
+        return sum(part.nbytes for part in self.parts)
 
 
 def _matmul(a: Any, b: Any, out: Any = None) -> Array:

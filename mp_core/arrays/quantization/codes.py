@@ -1,6 +1,6 @@
 """Types of codes, and how the elements of an array correspond to scales and to the layout of the kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import groupby
@@ -79,12 +79,12 @@ def spelled(dtype: Any) -> str:
         return foreign_name(dtype) or str(dtype)
 
 
-def parse_codes(dtype: DTypeLike) -> Codes:
-    """Return the type of codes that `dtype` names; raise TypeError if there is none."""
+def parse_codes(dtype: DTypeLike, others: Iterable[str] = ()) -> Codes:
+    """Return the type of codes that `dtype` names; raise TypeError, which lists `others` too, if there is none."""
     codes = CODES.get(spelled(dtype)) if dtype is not None else None
     if codes is None:
         received = "None" if dtype is None else spelled(dtype)
-        raise TypeError(f"`dtype` must be one of {', '.join(CODES)}; received {received}")
+        raise TypeError(f"`dtype` must be one of {', '.join((*CODES, *others))}; received {received}")
     return codes
 
 

@@ -24,6 +24,7 @@ from mp_core.arrays.quantization.array import (
     unpack_pairs,
 )
 from mp_core.arrays.quantization.codes import Codes, int_or_axes, int_or_none, parse_codes, plan_of, stored_shape
+from mp_core.arrays.quantization.microscaling import MICROSCALING
 from mp_core.arrays.quantization.recipe import Recipe, positive_and_finite
 from mp_core.utilities.arguments import boolean
 
@@ -37,7 +38,7 @@ def recipe_of(
     group_size: int | None,
 ) -> Recipe:
     """Return the recipe of these arguments; raise ValueError or TypeError if they do not fit each other."""
-    codes, plan = parse_codes(dtype), plan_of(shape, axis, group_size)
+    codes, plan = parse_codes(dtype, MICROSCALING), plan_of(shape, axis, group_size)
     if codes.is_float and not symmetric:
         raise _no_zero_point(codes)
     return Recipe(shape, codes, stored_shape(codes, shape), plan, symmetric)
@@ -53,7 +54,7 @@ def arguments(
     zero_point: ArrayLike | None,
 ) -> tuple[Any, ...]:
     """Convert the arguments of :func:`quantize` to the types that the compiled path takes."""
-    codes, axis, group_size = parse_codes(dtype), int_or_axes(axis), int_or_none(group_size)
+    codes, axis, group_size = parse_codes(dtype, MICROSCALING), int_or_axes(axis), int_or_none(group_size)
     symmetric = boolean(symmetric, "symmetric")
     x, scale, zero_point = imported_all(("x", "scale", "zero_point"), x, scale, zero_point)
     x = as_float(x)

@@ -60,7 +60,8 @@ typedef enum mp_core_status {
     MP_CORE_BAD_ORDER = 5  /* products only: MP_CORE_REPRODUCIBLE is neither 0 nor 1 */
 } mp_core_status;
 
-/* The types of elements. An int4 is a value from -8 to 7; the functions that accept it say how it is stored. */
+/* The types of elements. An int4 is a value from -8 to 7, a float4_e2m1fn a code from 0 to 15; the functions that
+ * accept them say how they are stored. */
 typedef enum mp_core_type {
     MP_CORE_FLOAT32 = 0,
     MP_CORE_FLOAT16 = 1,
@@ -72,7 +73,8 @@ typedef enum mp_core_type {
     MP_CORE_UINT8 = 7,
     MP_CORE_INT32 = 8,
     MP_CORE_INT4 = 9,
-    MP_CORE_UINT4 = 10
+    MP_CORE_UINT4 = 10,
+    MP_CORE_FLOAT4_E2M1FN = 11
 } mp_core_type;
 
 typedef enum mp_core_activation {
@@ -112,11 +114,11 @@ MP_CORE_PUBLIC int mp_core_cast(ptrdiff_t n, int src_type, const void *src, int 
 /* ---- packed matrices: the right operand of products, in the layout that kernels read. In one version of the library
  * the layout is the same on every CPU, so a packed matrix may be written to a file and mapped.
  *
- * The size of a packed (k, n) matrix in bytes. The type is any float except float64, int8 or int4; -1 for other types
- * or if the matrix is too large. */
+ * The size of a packed (k, n) matrix in bytes. The type is any float except float64, int8, int4 or float4_e2m1fn; -1
+ * for other types or if the matrix is too large. */
 MP_CORE_PUBLIC ptrdiff_t mp_core_packed_bytes(int type, ptrdiff_t k, ptrdiff_t n);
 
-/* Pack b: element (p, j) is b[rs * p + cs * j]; rs and cs may be negative. An int4 b has one value in each byte.
+/* Pack b: element (p, j) is b[rs * p + cs * j]; rs and cs may be negative. A byte has one int4 or float4_e2m1fn.
  * `packed` has mp_core_packed_bytes(type, k, n) bytes, aligned to 4, better to 64. */
 MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *b, ptrdiff_t rs, ptrdiff_t cs,
                                 void *packed, int threads);
@@ -129,10 +131,10 @@ MP_CORE_PUBLIC int mp_core_pack(int type, ptrdiff_t k, ptrdiff_t n, const void *
  * added at a time ("pairs" in docs/numerics.md). For two integers, k is at most 131071; 65793 if A is uint8 or has zero
  * points, or if B has zero points; 33025 if both. If k is 0, sums are 0, and a, b and packed may be NULL.
  *
- * Allowed types of A and B: both of float32, float16, bfloat16; A one of these and B float8, int8 or int4; both the
- * same float8; A int8 or uint8 and B int8. If A is a float, int8 and int4 are numbers that b_scale scales. int4 must be
- * packed. out_type is any float except float64, or int32 for the sum of two integers alone: without scales, bias,
- * activation and residual. */
+ * Allowed types of A and B: both of float32, float16, bfloat16; A one of these and B float8, int8, int4 or
+ * float4_e2m1fn; both the same float8; A int8 or uint8 and B int8. If A is a float, b_scale scales the numbers of B.
+ * Types of four bits must be packed. out_type is any float except float64, or int32 for the sum of two integers alone:
+ * without scales, bias, activation and residual. */
 typedef struct mp_core_product {
     size_t size; /* sizeof(mp_core_product) */
     ptrdiff_t m, n, k;
@@ -144,12 +146,13 @@ typedef struct mp_core_product {
     const void *packed;          /* if b is NULL: B, written by mp_core_pack */
     void *out;                   /* rows ldo >= n elements apart */
     ptrdiff_t ldo;
-    const float *b_scale;        /* [n], or NULL: 1. If A is float32, float16 or bfloat16: only for a B of int8, int4 or
-                                    float8; if A is float8: NULL */
+    const float *b_scale;        /* [n], or NULL: 1. If A is float32, float16 or bfloat16: only for a B of at most 8
+                                    bits; if A is float8: NULL */
     ptrdiff_t b_group;           /* > 0: b_scale is [ceil(k / b_group)][n], a scale for each b_group elements of K; a
-                                    multiple of 8. B is packed, A float, and quantize_a 0 */
+                                    multiple of 8. B is packed, A float */
     const int32_t *b_zero_point; /* [n], from -128 to 127, or NULL: 0. Only for two integers */
-    int quantize_a;              /* 1: quantize each row of a float A to int8, by amax / 127 or by a_scale; B is int8 */
+    int quantize_a;              /* 1: quantize each row of a float A to int8, by amax / 127 or by a_scale; B is int8,
+                                    int4, or float4_e2m1fn with b_group */
     const float *a_scale;        /* [m], or [1] if a_shared, or NULL: 1. Only for an integer A, or for quantize_a with
                                     a_shared */
     const int32_t *a_zero_point; /* as many as a_scale, values of the type of A; or NULL: 0. Only for an integer A */
@@ -192,15 +195,15 @@ typedef struct mp_core_quantization {
     size_t size; /* sizeof(mp_core_quantization) */
     ptrdiff_t rows, cols;
     int x_type;          /* float32, float16 or bfloat16 */
-    int q_type;          /* int8, uint8, int4, uint4 or a float8. A byte has two 4-bit codes, that of the even column in
-                            its low half: cols must be even and, with ROW_SCALES, group too */
+    int q_type;          /* int8, uint8, int4, uint4, a float8 or float4_e2m1fn. A byte has two 4-bit codes, that of the
+                            even column in its low half: cols must be even and, with ROW_SCALES, group too */
     void *x;             /* quantize reads it, dequantize writes it */
     void *q;
     int scales;          /* mp_core_scales */
     ptrdiff_t group;     /* elements of a row (ROW_SCALES) or column (COLUMN_SCALES) that share a scale; 0: all */
     int from;            /* mp_core_scales_from: how quantize computes scale and zero_point; dequantize ignores it */
     float *scale;
-    int32_t *zero_point; /* as many as scales; NULL: zeros. ASYMMETRIC needs it; for float8 it is NULL */
+    int32_t *zero_point; /* as many as scales; NULL: zeros. ASYMMETRIC needs it; for floats it is NULL */
 } mp_core_quantization;
 
 MP_CORE_PUBLIC int mp_core_quantize(const mp_core_quantization *quantization, int threads);

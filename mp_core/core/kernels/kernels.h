@@ -278,12 +278,23 @@ typedef struct {
     void (*unpack_nibbles)(const uint8_t *src, ptrdiff_t n, int is_signed, uint8_t *dst);
 } mp_quantizers;
 
+/* Codes of scales, a byte each: code c is the float32 of the bits c << shift, times unit. Codes are at least 1 << (23 -
+ * shift), so that this float32 is normal. unit and the scales are at least 2^-125: half of them is normal too.
+ *     shift   bits of exponent, of mantissa   for example
+ *     23      8, 0                            powers of two
+ *     20      5, 3                            float8_e4m3fn times a float32 */
+typedef struct {
+    int shift;                   /* 0: scales are float32, not codes */
+    float unit;
+} mp_scale_codes;
+
 /* Packing. pack writes k elements of n columns of one panel, in the layout above. The source has strides rs along K and
  * cs along N, in bytes; a source of 4-bit elements has one in each byte. unpack is the inverse; it writes rows ldd
- * elements apart. */
+ * elements apart. scales decodes n scales of scale groups (mp_scale_codes). */
 typedef struct {
     void (*pack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, ptrdiff_t rs, ptrdiff_t cs, void *dst);
     void (*unpack[MP_PANEL_FORMATS])(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrdiff_t ldd);
+    void (*scales)(ptrdiff_t n, const void *codes, mp_scale_codes how, float *scales);
 } mp_packing;
 
 /* Copies of packed panels, by the format of b. `copy` writes a range of K of a panel as micro-panels of micro_panel

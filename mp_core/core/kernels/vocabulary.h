@@ -97,6 +97,10 @@
  * if MP_NATIVE_F4_PAIRS: likewise
  * pair_from_f4                           | x           | bits 0-3 and 16-19 of each lane, each an e2m1, in bf16
  *
+ * if MP_NATIVE_F4_WORDS: likewise
+ * pair_of_f4                             | x, s        | bits 4 s to 4 s + 3 of each half of a lane, each an e2m1, in
+ *                                        |             | bf16; s constant, 0 to 3
+ *
  * if MP_NATIVE_F4_BYTES: likewise
  * bytes_from_f4                          | x           | bytes that are at most 15, each an e2m1: twice its value, plus
  *                                        |             | 12

@@ -10,7 +10,8 @@
 
 /* The format of panels of a type; -1 if it has none. */
 static int panel_format(int type) {
-    return mp_is_float(type) ? type : type == MP_CORE_INT8 ? MP_I8 : type == MP_CORE_INT4 ? MP_I4 : -1;
+    if (mp_is_float(type)) return type;
+    return type == MP_CORE_INT8 ? MP_I8 : type == MP_CORE_INT4 ? MP_I4 : type == MP_CORE_FLOAT4_E2M1FN ? MP_F4 : -1;
 }
 
 /* The size of the panels in bytes: the offset of the sums of columns. */
@@ -64,7 +65,7 @@ static int sizes_are_allowed(const mp_core_product *q) {
 static int is_described(const mp_core_product *q) {
     if (!q || q->size != sizeof(*q) || !sizes_are_allowed(q) || !types_are_known(q)) return 0;
     const int empty = q->m == 0 || q->n == 0, has_b = q->b || q->packed;
-    return (empty || (q->out && (q->k == 0 || (q->a && has_b)))) && (q->b_type != MP_CORE_INT4 || !q->b)
+    return (empty || (q->out && (q->k == 0 || (q->a && has_b)))) && (panel_format(q->b_type) < MP_I4 || !q->b)
            && (!q->quantize_a || !q->a_scale || q->a_shared) && (!q->b_group || (q->b_scale && q->b_group % 8 == 0));
 }
 

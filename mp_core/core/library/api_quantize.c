@@ -16,6 +16,7 @@ static const code_type code_types[] = {
     {MP_CORE_UINT4, MP_CODE_I8, 1, 0, 15, 0},
     {MP_CORE_FLOAT8_E4M3FN, MP_CODE_E4M3FN, 0, -448, 448, -448},
     {MP_CORE_FLOAT8_E5M2, MP_CODE_E5M2, 0, -57344, 57344, -57344},
+    {MP_CORE_FLOAT4_E2M1FN, MP_CODE_E2M1, 1, -6, 6, -6},
 };
 
 static const code_type *codes_of(int type) {

@@ -15,24 +15,26 @@ ptrdiff_t mp_most_exact_k(int unsigned_a, int shifted_b) {
 
 /* Whether the scales and zero points can be applied. Sums of integers may have scales by row of A and by column of B,
  * and zero points. Sums of floats may have scales by column, or by groups of whole words along K (8 elements of int4, 4
- * of int8) if B is narrow codes and A is wide. int4 may also have such groups if A is integers, and zero points of its
- * own if A has none. F4 times integers, which are quantized row by row, must have such groups. */
+ * of int8) if B is narrow codes and A is wide. If A is integers, B may have groups of whole octs; int4 may have zero
+ * points of its own if A has none, int8 in groups has none, nor has A. F4 times integers, which are quantized row by
+ * row, must have such groups. */
 static int scales_apply(const mp_product *p, int integers) {
     const int scales_of_a = p->a.row_scale || p->a.row_zero || p->a.scales, is_int4 = p->b.format == MP_I4,
               is_f4 = p->b.format == MP_F4;
-    if (is_f4 && (p->b.zero_point || (integers && (!p->b.group || p->a.scales)))) return 0;
+    if (is_f4 && (p->b.zero_point || (integers && !p->b.group))) return 0;
+    if (p->b.group && !is_int4 && integers && (p->b.zero_point || p->a.row_zero || p->a.scales)) return 0;
     if (is_int4 ? p->b.zero_point || (integers && (p->a.row_zero || p->a.scales)) : p->b.code_zero != NULL) return 0;
     if (!integers && (scales_of_a || p->b.zero_point)) return 0;
     if (!integers && (p->b.scale || p->b.group_scale) && (!is_wide(p->a.format) || is_wide(p->b.format))) return 0;
     if (p->a.quantized_here && p->a.row_zero) return 0;
     if (!p->b.group) return 1;
-    return p->b.group > 0 && p->b.group % mp_group[p->b.format] == 0 && p->b.packed && (!integers || is_int4 || is_f4);
+    return p->b.group > 0 && p->b.group % (integers ? MP_OCT : mp_group[p->b.format]) == 0 && p->b.packed;
 }
 
 static int result_is_possible(const mp_product *p, int integers) {
     const mp_epilogue *e = &p->common.epilogue;
     if (e->out_format < MP_FLOATS) return 1;
-    const int is_scaled = p->a.row_scale || p->b.scale || p->b.format >= MP_I4;
+    const int is_scaled = p->a.row_scale || p->b.scale || p->b.group || p->b.format >= MP_I4;
     return e->out_format == MP_I32 && integers && !p->a.quantized_here && !is_scaled && !p->bias && !p->residual.data
            && e->activation == MP_LINEAR;
 }

@@ -55,7 +55,8 @@ static void set_way(const mp_problem *q, mp_plan *p, mp_way way) {
     p->format = mp_copies_panels(p) ? native[p->arithmetic] : q->b.format;
     p->shifted = mp_is_shifted(q, p->arithmetic);
     p->reads_a_in_place = !mp_rewrites_rows(p) && is_ready(q, p->arithmetic);
-    p->sums_wanted = p->arithmetic == MP_QUADS && ((q->a.format != MP_U8 && mp_flips(q->kernels, p)) || q->row_zero);
+    p->sums_wanted = p->arithmetic == MP_QUADS && !q->group
+                     && ((q->a.format != MP_U8 && mp_flips(q->kernels, p)) || q->row_zero);
 }
 
 /* Whether panels are multiplied as they are or copied, for MC rows of A: they are copied if there is such a copy and it
@@ -82,7 +83,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
     p->arithmetic = q->quantized_here ? MP_QUADS : mp_arithmetic_of(q->a.format, q->b.format);
     int tiles = q->kernels->tiles->gemm[p->arithmetic] != NULL;
     if (p->arithmetic == MP_QUADS)
-        tiles = tiles && q->b.format == MP_I8 && q->k >= AMX_K && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
+        tiles = tiles && q->b.format == MP_I8 && !q->group && q->k >= AMX_K
+                && q->m >= (q->packed ? t->amx.packed_m : t->amx.made_m);
     else /* AMX tiles add floats in another order, so this must not depend on M or N */
         tiles = tiles && !q->reproducible && (q->group % MP_TILE_PAIRS == 0 || q->group >= q->k);
     p->k_block = q->group ? q->group : tiles ? ALL : block_of[p->arithmetic];
@@ -274,7 +276,8 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
         interleave_panels(q, p);
     else
         p->kc = range_bytes(q, p) / (MP_PANEL * mp_group_bytes[p->format] << mp_wider(p)) * mp_group[p->format];
-    if (p->shifted && p->arithmetic == MP_QUADS) p->kc = mp_max(p->kc, block); /* group_sums are for whole K blocks */
+    /* group_sums are for whole K blocks */
+    if ((p->shifted || q->group) && p->arithmetic == MP_QUADS) p->kc = mp_max(p->kc, block);
     if (p->kc >= q->k)
         p->kc = mp_max(q->k, 1);
     else if (p->kc >= block)
@@ -320,8 +323,9 @@ static void size_scratch(const mp_problem *q, mp_plan *p) {
     if (mp_copies_panels(p)) s->copy = panel_bytes(q, mp_multiplied_bytes(p, p->kc), slack);
     s->column_sums = p->sums_wanted && !q->packed && p->way != MP_TRANSPOSED ? MP_PANEL * 4 * p->nc_panels : 0;
     s->group_scales = q->group ? mp_ceil_div(q->k, block) * MP_PANEL * 4 : 0;
-    if (p->shifted) s->group_zeros = (q->group ? mp_ceil_div(p->kc, q->group) : 1) * MP_PANEL * 4;
-    if (p->shifted && mp_copies_panels(p) && mp_flips(q->kernels, p)) s->group_sums = s->group_zeros;
+    const ptrdiff_t rows_of_groups = (q->group ? mp_ceil_div(p->kc, q->group) : 1) * MP_PANEL * 4;
+    if (p->shifted) s->group_zeros = rows_of_groups;
+    if ((p->shifted || q->group) && mp_flips(q->kernels, p) && !mp_by_nibbles(p)) s->group_sums = rows_of_groups;
     if (mp_by_nibbles(p)) s->block_sums = mp_round_up(p->mc * mp_ceil_div(mp_max(q->k, 1), block) * 4, 64);
     s->total = s->row_scales + s->a_copy + s->a_narrow + s->a_gathered + s->row_sums + s->block_sums + s->accumulators
                + s->partial_sums + s->made + s->copy + s->column_sums + s->group_scales + s->group_zeros

@@ -154,20 +154,29 @@ static inline void halve(const float *from, ptrdiff_t n, float *to) {
     }
 }
 
-/* Set the scales of the K blocks from `first` on. They are copied to `scales` if they are not whole vectors, which
- * kernels read, or if several register blocks read them: rows of scales may be in the same set of the L1 cache. Copies
- * of F4 as integers have twice its value, so their scales are halved; gemm_shifted halves them itself. */
+/* Set the scales of the K blocks from `first` on. They are decoded to `scales` if they are codes, and copied there if
+ * they are not whole vectors, which kernels read, or if several register blocks read them: rows of scales may be in the
+ * same set of the L1 cache. Integers multiply twice the value of F4, so then its scales are halved. */
 static void set_block_scales(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, float *scales) {
-    const ptrdiff_t block = g->shape.k_block, bytes = g->shape.n * (ptrdiff_t)sizeof(float);
-    const float *row = p->b.group_scale + first / block * p->n + column;
-    const int doubled = p->b.format == MP_F4 && p->plan.arithmetic == MP_QUADS && mp_copies_panels(&p->plan);
-    const int in_place = g->shape.m <= MP_ROWS && g->shape.n % MP_LANES == 0 && !doubled;
+    const ptrdiff_t n = g->shape.n, bytes = n * (ptrdiff_t)sizeof(float), before = first / p->b.group;
+    const ptrdiff_t blocks = mp_ceil_div(g->shape.k, g->shape.k_block);
+    const int doubled = p->b.format == MP_F4 && p->plan.arithmetic == MP_QUADS;
+    mp_scale_codes codes = p->b.scale_codes;
+    if (codes.shift) {
+        if (doubled) codes.unit *= 0.5f; /* exactly: see mp_scale_codes */
+        const ptrdiff_t at = mp_ceil_div(p->k, p->b.group) * column + before * n;
+        p->kernels->packing->scales(blocks * n, (const char *)p->b.group_scale + at, codes, scales);
+        g->accumulators.block_scale = scales, g->accumulators.block_scale_ld = n;
+        return;
+    }
+    const float *row = (const float *)p->b.group_scale + before * p->n + column;
+    const int in_place = g->shape.m <= MP_ROWS && n % MP_LANES == 0 && !doubled;
     assert(in_place || scales); /* a plan whose scales are not read in place has scratch for them */
     g->accumulators.block_scale = in_place ? row : scales;
     g->accumulators.block_scale_ld = in_place ? p->n : MP_PANEL;
-    for (ptrdiff_t group = 0; group < mp_ceil_div(g->shape.k, block); group++, row += p->n) {
+    for (ptrdiff_t group = 0; group < blocks; group++, row += p->n) {
         if (p->plan.from_memory) prefetch_of_next(row, bytes);
-        if (doubled) halve(row, g->shape.n, scales + group * MP_PANEL);
+        if (doubled) halve(row, n, scales + group * MP_PANEL);
         else if (!in_place) memcpy(scales + group * MP_PANEL, row, (size_t)bytes);
     }
 }
@@ -214,8 +223,8 @@ static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_
     }
 }
 
-/* Set the initial integer sums of each K block of a copied micro-panel to -a_zero * the sum of the column, because int8
- * of A is read as a ^ 0x80. */
+/* Set the initial integer sums of each K block of a panel or a copied micro-panel to -a_zero * the sum of the column,
+ * because int8 of A is read as a ^ 0x80. */
 static void start_at_group_sums(const mp_product *p, mp_gemm *g, int32_t *init) {
     const ptrdiff_t block = mp_min(g->shape.k_block, mp_max(g->shape.k, 1));
     const int32_t zero = g->epilogue.a_zero;
@@ -307,8 +316,12 @@ static void run_panels(const mp_product *p, mp_gemm *g, const mp_task_place *at,
             set_panel(p, g, at, first, column, s.made, sums);
             if (p->b.group_scale) set_block_scales(p, g, first, column, s.scales);
             if (p->plan.shifted) set_zeros(p, g, first, column, s.zeros);
-            if (mp_copies_panels(&p->plan)) run_copy(p, g, at, column, sums, &s);
-            else run_kernel(p, g, at, column, sums);
+            if (mp_copies_panels(&p->plan)) {
+                run_copy(p, g, at, column, sums, &s);
+            } else {
+                if (s.group_sums) start_at_group_sums(p, g, s.group_sums);
+                run_kernel(p, g, at, column, sums);
+            }
         }
         first += length;
     } while (first < p->k && !mp_stopped());

@@ -38,7 +38,9 @@ typedef struct {
     ptrdiff_t matrix_bytes;    /* bytes of the panels of each matrix */
     const int32_t *sums;       /* packed: [matrices][n], or NULL */
     const float *scale;        /* [n] or NULL */
-    const float *group_scale;  /* [ceil(k / group)][n], or NULL */
+    const void *group_scale;   /* float32 [groups][n], groups = ceil(k / group); with scale_codes.shift, codes: those of
+                                  panel j, [groups][its columns], start at code 64 j groups; or NULL */
+    mp_scale_codes scale_codes;
     ptrdiff_t group;           /* elements of K in a scale group */
     const int32_t *zero_point; /* [n] or NULL */
     const int8_t *code_zero;   /* int4: zero points, as many as scales; or NULL */

@@ -24,7 +24,7 @@ _TABLE: dict[str, dict[str, tuple[str, ...]]] = {
     "mxfp4": {"float": ("group",), "dynamic": ("group",)},
     "mxfp8_e4m3": {"float": ("group",)},
     "mxfp8_e5m2": {"float": ("group",)},
-    "mxint8": {"float": ("group",)},
+    "mxint8": {"float": ("group",), "dynamic": ("group",)},
     "nvfp4": {"float": ("group",), "dynamic": ("group",)},
 }
 """Codes -> kind of inputs (the default first) -> which weights may share a scale (the default first)."""

@@ -19,9 +19,6 @@ MP_OUTLINED vf32 wide_part_i4(vu32 word, const int s) {
 MP_INLINE vf32 f32_from_f4(vu32 x) { return widen_code(x, 2, 1); }
 #endif
 
-/* Eight e2m1, in the order of eight int4. */
-MP_OUTLINED vf32 wide_part_f4(vu32 word, const int s) { return f32_from_f4(shr_u32(word, s / 2 * 4 + s % 2 * 16)); }
-
 /* Two f32 as a pair of bf16, exactly: they have at most 8 significant bits, so their low 16 bits are zero. */
 MP_INLINE vu32 as_pair(vf32 first, vf32 second) {
     return or_u32(shr_u32(as_u32(first), 16), and_u32(as_u32(second), set_u32(0xFFFF0000u)));
@@ -61,10 +58,17 @@ MP_OUTLINED vu32 pair_part_i4(vu32 word, const int s) {
 }
 #endif
 
+/* Eight e2m1, in the order of eight int4. */
+#ifdef MP_NATIVE_F4_WORDS
+MP_OUTLINED vu32 pair_part_f4(vu32 word, const int s) { return pair_of_f4(word, s); }
+MP_OUTLINED vf32 wide_part_f4(vu32 word, const int s) { return wide_part_bf16(pair_of_f4(word, s / 2), s % 2); }
+#else
 #ifndef MP_NATIVE_F4_PAIRS
 MP_INLINE vu32 pair_from_f4(vu32 x) { return as_pair(f32_from_f4(x), f32_from_f4(shr_u32(x, 16))); }
 #endif
 MP_OUTLINED vu32 pair_part_f4(vu32 word, const int s) { return pair_from_f4(shr_u32(word, 4 * s)); }
+MP_OUTLINED vf32 wide_part_f4(vu32 word, const int s) { return f32_from_f4(shr_u32(word, s / 2 * 4 + s % 2 * 16)); }
+#endif
 
 /* Eight int4 with zero points. In u, a code q is q + 8, which is unsigned. `zero` is a word of mp_zero_words: the sum
  * of both has no carry from one element to the next. */

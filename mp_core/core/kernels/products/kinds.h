@@ -114,6 +114,15 @@ MP_INLINE int vectors_of(const int kind, const int rows) {
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 
+/* How many of `left` vectors a register block has, of at most `width`. Kinds that decode B from codes have no blocks of
+ * three vectors: their B is the weights of a layer, of which only the last panel may have three, and these blocks would
+ * be a third of the code. */
+MP_INLINE int vectors_at_once(ptrdiff_t left, const int width, const int kind) {
+    const int vectors = (int)at_most(left, width), format = kinds[kind].format;
+    const int decodes = format >= MP_F8_E4M3FN && !(is_integer(kind) && format == MP_I8);
+    return vectors == 3 && decodes ? 2 : vectors;
+}
+
 /* ---- Load part number `part` of 16 groups at p, converted for the multiplication. stride: in place, bytes from one
  * row of B to the next. zero: the words of mp_zeros of these columns, if the kind is_shifted */
 

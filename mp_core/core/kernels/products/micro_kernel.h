@@ -152,12 +152,6 @@ MP_INLINE void multiply_k_block_again(const mp_gemm *g, const block_column *t, v
     load_sums(c, block.sums, block.ld, rows, vectors);
 }
 
-/* The scales of 16 columns of a K block; half of them for F4, which is multiplied as twice its value. */
-MP_INLINE vf32 scale_of_block(const float *scale, const int kind) {
-    const vf32 whole = load_f32(scale);
-    return kind == KIND_quads_f4 ? mul_f32(whole, set_f32(0.5f)) : whole;
-}
-
 /* Add the partial sums c of the K block that starts at `start` to the sums of the K blocks before, if there are any. */
 MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                          const int kind, const int rows, const int vectors) {
@@ -172,7 +166,7 @@ MP_INLINE void add_block(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST
         const float *scale = g->accumulators.block_scale + block * g->accumulators.block_scale_ld + t->column;
         MP_UNROLL_16 for (int i = 0; i < rows; i++, at += ld)
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
-                const vf32 by = scale_of_block(scale + j * MP_LANES, kind);
+                const vf32 by = load_f32(scale + j * MP_LANES);
                 const vf32 scaled = mul_of_kind(c[i][j], by, kind);
                 c[i][j]
                     = adds ? fma_of_kind(c[i][j], by, load_f32((const void *)(at + j * MP_LANES * 4)), kind) : scaled;
@@ -251,14 +245,20 @@ MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t
     }
 }
 
-/* The initial sums of quads with zero points: minus zero points times sums of rows of a over the K block. */
+/* The initial sums of quads with zero points: minus zero points times sums of rows of a over the K block. F4 has one
+ * zero point. */
 MP_INLINE void start_of_shifted(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
                                 const int kind, const int rows, const int vectors) {
     const uint32_t *const zero = zeros_at(g, t, start, kind);
     const int32_t *sum = g->operands.block_sums + t->row * g->operands.block_sums_ld + start / g->shape.k_block;
-    MP_UNROLL_16 for (int i = 0; i < rows; i++, sum += g->operands.block_sums_ld)
-        MP_UNROLL_8 for (int j = 0; j < vectors; j++)
-            c[i][j] = as_f32(mul_u32(set_u32((uint32_t)*sum), load_u32(zero + j * MP_LANES)));
+    MP_UNROLL_16 for (int i = 0; i < rows; i++, sum += g->operands.block_sums_ld) {
+        const uint32_t by = (uint32_t)*sum;
+        if (kind == KIND_quads_f4)
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = as_f32(set_u32(by * (MP_F4_ZERO + 8)));
+        else
+            MP_UNROLL_8 for (int j = 0; j < vectors; j++)
+                c[i][j] = as_f32(mul_u32(set_u32(by), load_u32(zero + j * MP_LANES)));
+    }
 }
 
 MP_INLINE void start_sums(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS], const ptrdiff_t start,
@@ -300,7 +300,7 @@ MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind
         MP_COMPILER_BARRIER;
         if (scale)
             MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
-                const vf32 by = scale_of_block(scale + t->column + j * MP_LANES, kind);
+                const vf32 by = load_f32(scale + t->column + j * MP_LANES);
                 MP_UNROLL_16 for (int i = 0; i < rows; i++)
                     c[i][j] = fma_f32(f32_from_i32(as_u32(sums[i][j])), by, c[i][j]);
             }
@@ -317,7 +317,8 @@ MP_INLINE void multiply_scaled(const mp_gemm *g, block_column *t, const int kind
 
 /* Multiply t->count register blocks over the whole range of K, K block after K block. */
 MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, const int rows, const int vectors) {
-    if (rows > rows_of(kind) || vectors > vectors_of(kind, rows)) return; /* this kind has no such register blocks */
+    if (rows > rows_of(kind) || vectors > vectors_of(kind, rows) || vectors != vectors_at_once(vectors, vectors, kind))
+        return; /* this kind has no such register blocks */
     for (; t->count > 0; t->count--) {
         const int next = rows > LOW_ROWS && t->next.pairs > 0;
         t->prefetching = g->prefetch.this_panel && t->row == 0 ? OWN_PANEL : next ? NEXT_RANGE : NOTHING;

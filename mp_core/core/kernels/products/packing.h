@@ -217,6 +217,17 @@ static void unpack_f4(ptrdiff_t k, ptrdiff_t n, const void *src, void *dst, ptrd
     unpack_fours(k, n, src, dst, ldd, 0);
 }
 
+MP_INLINE void decode_scales(ptrdiff_t n, const uint8_t *codes, float unit, float *scales, const int shift) {
+    for (ptrdiff_t i = 0; i < n; i += MP_LANES) {
+        const vu32 code = widen_u8(n - i >= MP_LANES ? load_u8(codes + i) : loadn_u8(codes + i, n - i));
+        storen_f32(scales + i, mul_f32(as_f32(shl_u32(code, shift)), set_f32(unit)), at_most(n - i, MP_LANES));
+    }
+}
+static void scales(ptrdiff_t n, const void *codes, mp_scale_codes how, float *to) {
+    if (how.shift == 23) decode_scales(n, codes, how.unit, to, 23);
+    else decode_scales(n, codes, how.unit, to, 20);
+}
+
 /* Sum four vectors of columns at a time: four independent sums hide the latency of dot_u8s8. */
 static void column_sums(ptrdiff_t k, ptrdiff_t n, const void *packed, int32_t *sums) {
     const vu32 ones = set_u32(0x01010101u);

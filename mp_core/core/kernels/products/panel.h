@@ -74,14 +74,16 @@ MP_INLINE void multiply_blocks(const mp_gemm *g, const int kind, micro_kernel_si
     for (ptrdiff_t block = 0, count, row = 0; block < blocks; block += count) {
         const ptrdiff_t rows = MP_HAS(EVEN_HEIGHTS) ? fewest + (block < taller) : at_most(g->shape.m - row, fewest + 1);
         const int width = vectors_of(kind, (int)rows);
-        const int one_by_one = vectors > width || own_epilogue || !MP_HAS(BLOCKS_IN_ONE_CALL) || !MP_HAS(EVEN_HEIGHTS);
+        const int narrow = vectors > vectors_at_once(vectors, width, kind);
+        const int one_by_one = narrow || own_epilogue || !MP_HAS(BLOCKS_IN_ONE_CALL) || !MP_HAS(EVEN_HEIGHTS);
         count = one_by_one ? 1 : block < taller ? taller - block : blocks - block;
         char *const sums = g->accumulators.sums ? (char *)g->accumulators.sums + row * ld : local;
-        for (ptrdiff_t v = 0; v < vectors; v += width) {
+        for (ptrdiff_t v = 0, together; v < vectors; v += together) {
+            together = vectors_at_once(vectors - v, width, kind);
             t.count = count, t.row = row, t.column = v * MP_LANES, t.sums = sums + t.column * 4;
             if (kinds[kind].layouts & IN_PLACE)
                 for (ptrdiff_t pair = 0; pair < pairs; pair++) prefetch_lines(&rows_of_b, 2, 1);
-            kernels[rows - 1][at_most(vectors - v, width) - 1](g, &t);
+            kernels[rows - 1][together - 1](g, &t);
         }
         if (own_epilogue) run_epilogue(g, sums, row, rows, kind, t.place);
         row += rows * count;

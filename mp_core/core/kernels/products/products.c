@@ -190,6 +190,7 @@ const mp_packing MP_EXPORTED(packing) = {
                [MP_I8] = unpack_quads,
                [MP_I4] = unpack_i4,
                [MP_F4] = unpack_f4},
+    .scales = scales,
 };
 #endif
 #endif

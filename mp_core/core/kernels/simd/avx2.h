@@ -76,14 +76,22 @@ MP_INLINE vmask first_n(ptrdiff_t n) {
 }
 
 MP_BOTH1(vu32, vf32, f32_from_i32, _mm256_cvtepi32_ps)
-/* vpermps looks at the three bits of the magnitude. */
-#define MP_NATIVE_F4
-MP_INLINE __m256 eight_from_f4(__m256i x) {
-    const __m256 magnitudes = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
-    const __m256i sign = _mm256_slli_epi32(_mm256_srli_epi32(_mm256_slli_epi32(x, 28), 31), 31);
-    return _mm256_or_ps(_mm256_permutevar8x32_ps(magnitudes, x), _mm256_castsi256_ps(sign));
+/* The low and the high bytes of four bf16 are looked up at a time; two pairs share them. */
+#define MP_NATIVE_F4_WORDS
+MP_INLINE __m256i half_from_f4(__m256i word, const int s) {
+    const __m256i low_bytes = _mm256_set1_epi64x((int64_t)0xC0804000C0800000u);
+    const __m256i high_bytes = _mm256_setr_epi32(0x3F3F3F00, 0x40404040, (int)0xBFBFBF80u, (int)0xC0C0C0C0u, 0x3F3F3F00,
+                                                 0x40404040, (int)0xBFBFBF80u, (int)0xC0C0C0C0u);
+    const __m256i codes
+        = _mm256_and_si256(s % 2 ? _mm256_srli_epi32(word, 4) : word, _mm256_set1_epi8(15));
+    const __m256i low = _mm256_shuffle_epi8(low_bytes, codes), high = _mm256_shuffle_epi8(high_bytes, codes);
+    const __m256i first = _mm256_set1_epi16(0xFF);
+    if (s / 2) return _mm256_or_si256(_mm256_srli_epi16(low, 8), _mm256_andnot_si256(first, high));
+    return _mm256_or_si256(_mm256_and_si256(low, first), _mm256_slli_epi16(high, 8));
 }
-MP_BOTH1(vu32, vf32, f32_from_f4, eight_from_f4)
+MP_INLINE vu32 pair_of_f4(vu32 word, const int s) {
+    return (vu32){half_from_f4(word.lo, s), half_from_f4(word.hi, s)};
+}
 #define MP_NATIVE_F4_BYTES
 MP_INLINE __m256i doubled_from_f4(__m256i code) {
     const __m256i doubled = _mm256_setr_epi32(0x0F0E0D0C, 0x18141210, 0x090A0B0C, 0x00040608, 0x0F0E0D0C, 0x18141210,
