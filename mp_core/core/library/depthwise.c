@@ -11,7 +11,7 @@
 
 enum {
     LAST = MP_WINDOW_AXES - 1,
-    COPIED = 1 << 15, /* elements of copied lines that a task keeps: 128 KiB, so that they stay in L2 */
+    COPIED = 1 << 16, /* elements of copied lines that a task keeps: 256 KiB, so that they stay in L2 */
     AT_LEAST = 8,     /* windows computed together */
 };
 
@@ -65,13 +65,13 @@ typedef struct {
 static int find_work(const mp_depthwise *d, work *k) {
     const mp_window_rows *w = &d->windows;
     const ptrdiff_t lines = w->size[0] * w->size[1], copies = w->size[0] * kept_lines(w) + 1;
-    k->copy = reach_of(w, d->together) * w->channels;
-    const size_t floats = (size_t)(copies * k->copy + d->together * w->channels);
-    char *const memory = mp_scratch((size_t)lines * sizeof *k->x + (size_t)copies * sizeof *k->held
-                                    + floats * sizeof(float));
-    if (!memory) return 0;
-    k->x = (const float **)memory, k->held = (ptrdiff_t *)(k->x + lines);
-    k->copies = (float *)(k->held + copies), k->results = k->copies + copies * k->copy;
+    k->copy = mp_round_up(reach_of(w, d->together) * w->channels, MP_LANES);
+    const ptrdiff_t floats = copies * k->copy + mp_round_up(d->together * w->channels, MP_LANES);
+    k->copies = mp_scratch((size_t)floats * sizeof(float) + (size_t)lines * sizeof *k->x
+                           + (size_t)copies * sizeof *k->held);
+    if (!k->copies) return 0;
+    k->results = k->copies + copies * k->copy;
+    k->x = (const float **)(k->copies + floats), k->held = (ptrdiff_t *)(k->x + lines);
     memset(k->copies + (copies - 1) * k->copy, 0, (size_t)k->copy * sizeof(float));
     k->line = *w, k->line.dilation[LAST] = 1, k->line.fill = 0;
     k->row = (mp_window_row){
