@@ -14,14 +14,14 @@ void mp_convert(mp_conversion c, const char *from, ptrdiff_t n, char *to) {
 
 static char *fill(const mp_window_rows *w, mp_conversion c, ptrdiff_t places, char *to) {
     const ptrdiff_t bytes = places * w->channels * c.to;
-    memset(to, w->fill, (size_t)bytes);
+    if (bytes) memset(to, w->fill, (size_t)bytes);
     return to + bytes;
 }
 
 /* The first place of a window's line, from 0 to `places`, that is at `at` or behind it; the line starts at `start`. */
 static ptrdiff_t place_at(const mp_window_rows *w, ptrdiff_t start, ptrdiff_t at) {
-    const ptrdiff_t from = at - start;
-    return from <= 0 ? 0 : mp_min(mp_ceil_div(from, w->dilation[LAST]), w->size[LAST]);
+    const ptrdiff_t from = at - start, apart = w->dilation[LAST];
+    return from <= 0 ? 0 : mp_min(apart == 1 ? from : mp_ceil_div(from, apart), w->size[LAST]);
 }
 
 char *mp_gather_line(const mp_window_rows *w, mp_conversion c, const char *line, ptrdiff_t start, char *to) {
