@@ -241,6 +241,32 @@ def test_a_batch_without_examples_has_results_without_elements():
     assert ops.conv_transpose(x, np.zeros((3, 3, 2, 4), np.float32)).shape == (0, 7, 7, 2)
 
 
+SYMBOLIC = {
+    "conv": (ops.conv, (3, 2, 3, 8), {"strides": 2, "padding": "same"}),
+    "conv, explicit padding": (ops.conv, (3, 2, 6, 8), {"padding": [(0, 1), (2, 3)], "dilation_rate": (1, 2)}),
+    "depthwise": (ops.depthwise_conv, (3, 2, 6, 2), {"strides": (1, 2)}),
+    "transposed": (ops.conv_transpose, (3, 3, 4, 6), {"strides": 2, "output_padding": 1, "padding": "same"}),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_shapes_are_those_of_arrays_also_after_loading(name, rng, tmp_path):
+    function, shape, options = SYMBOLIC[name]
+    kernel, x = rng.standard_normal(shape).astype(np.float32), rng.standard_normal((2, 9, 7, 6)).astype(np.float32)
+    for given in ((9, 7, 6), (None, 7, 6), (9, None, 6)):
+        inputs = mp.Input(given)
+        outputs = function(inputs, kernel, **options)
+        expected = function(x, kernel, **options)
+        assert all(n in (None, length) for n, length in zip(outputs.shape, expected.shape, strict=True))
+        assert outputs.shape.count(None) == 1 + given.count(None)
+        model = mp.Model(inputs, outputs)
+        assert_same_bits(model(x), expected)
+        model.save(tmp_path / "model.keras")
+        assert_same_bits(mp.load_model(tmp_path / "model.keras")(x), expected)
+    with pytest.raises(ValueError, match="kernel"):
+        function(mp.Input((2, 1, 6)), np.zeros((4, 4, *shape[2:]), np.float32)[..., :5])
+
+
 @pytest.mark.parametrize(("arguments", "message"), [
     ({"padding": [(-1, 0), (0, 0)]}, "`padding` must be"),
     ({"padding": [(1, 0)]}, "`padding` must be"),

@@ -445,6 +445,6 @@ def _transposed_matrix(kernel: Any, size: Any, rank: int, channels: int | None) 
 def part_of(x: Array, first: Sequence[int], counts: Sequence[Any]) -> Array:
     """Return `counts` elements of each spatial axis from `first` on, padded with zeros beyond the end."""
     stops = [start + count for start, count in zip(first, counts, strict=True)]
-    part = x[:, *map(slice, first, stops)]
-    beyond = [(0, count - length) for count, length in zip(counts, part.shape[1:-1], strict=True)]
-    return pad(part, [(0, 0), *beyond, (0, 0)]) if any(map(any, beyond)) else part
+    beyond = [(0, max(stop - length, 0)) for stop, length in zip(stops, x.shape[1:-1], strict=True)]
+    x = pad(x, [(0, 0), *beyond, (0, 0)]) if any(map(any, beyond)) else x
+    return x[:, *map(slice, first, stops)]

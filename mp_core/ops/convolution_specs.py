@@ -89,11 +89,13 @@ def windows_over(
     rank = len(lengths)
     strides, dilation = sizes_of(strides, "strides", rank), sizes_of(dilation, "dilation_rate", rank)
     spans = spans_of(size, dilation)
-    if padding == "same":  # an unknown length has as many windows as a length of 1 has, times an unknown number
-        pairs = [same_padding(n or 0, *each) for n, *each in zip(lengths, spans, strides, strict=True)]
-        counts = [None if n is None else -(-n // stride) for n, stride in zip(lengths, strides, strict=True)]
-        return Windows(tuple(size), strides, dilation, tuple(pairs), tuple(counts), fill)
-    pairs = [(0, 0)] * rank if padding == "valid" else _pairs(padding, rank)
+    if padding == "valid":
+        pairs = [(0, 0)] * rank
+    elif padding == "same":
+        each = zip(lengths, spans, strides, strict=True)
+        pairs = [(0, 0) if n is None else same_padding(n, span, by) for n, span, by in each]
+    else:
+        pairs = _pairs(padding, rank)
     padded = [None if n is None else n + sum(pair) for n, pair in zip(lengths, pairs, strict=True)]
     if any(n is not None and n < span for n, span in zip(padded, spans, strict=True)):
         raise ValueError(

@@ -12,7 +12,7 @@ void mp_convert(mp_conversion c, const char *from, ptrdiff_t n, char *to) {
     else memcpy(to, from, (size_t)(n * c.to));
 }
 
-static char *fill(const mp_window_rows *w, mp_conversion c, ptrdiff_t places, char *to) {
+static inline char *fill(const mp_window_rows *w, mp_conversion c, ptrdiff_t places, char *to) {
     const ptrdiff_t bytes = places * w->channels * c.to;
     if (bytes) memset(to, w->fill, (size_t)bytes);
     return to + bytes;
@@ -24,17 +24,31 @@ static ptrdiff_t place_at(const mp_window_rows *w, ptrdiff_t start, ptrdiff_t at
     return from <= 0 ? 0 : mp_min(apart == 1 ? from : mp_ceil_div(from, apart), w->size[LAST]);
 }
 
+/* The places of a window along the last axis that are inside of the array, and how they are copied. */
+typedef struct {
+    ptrdiff_t begin, end;    /* of these places */
+    ptrdiff_t offset, apart; /* bytes from the start of the line to the first copy, and from one copy to the next */
+    ptrdiff_t copies, n;     /* elements of a copy */
+} line_part;
+
+static line_part inside_of_line(const mp_window_rows *w, mp_conversion c, ptrdiff_t start) {
+    line_part p = {.begin = place_at(w, start, 0), .apart = w->dilation[LAST] * w->stride[LAST]};
+    const int together = p.apart == w->channels * c.from;
+    p.end = mp_max(place_at(w, start, w->length[LAST]), p.begin);
+    p.offset = (start + p.begin * w->dilation[LAST]) * w->stride[LAST];
+    p.copies = together ? p.end > p.begin : p.end - p.begin, p.n = w->channels * (together ? p.end - p.begin : 1);
+    return p;
+}
+
+static inline char *gather_line(const mp_window_rows *w, mp_conversion c, line_part p, const char *line, char *to) {
+    to = fill(w, c, p.begin, to);
+    for (ptrdiff_t copy = 0; copy < p.copies; copy++, to += p.n * c.to)
+        mp_convert(c, line + p.offset + copy * p.apart, p.n, to);
+    return fill(w, c, w->size[LAST] - p.end, to);
+}
+
 char *mp_gather_line(const mp_window_rows *w, mp_conversion c, const char *line, ptrdiff_t start, char *to) {
-    const ptrdiff_t begin = place_at(w, start, 0), end = mp_max(place_at(w, start, w->length[LAST]), begin);
-    const ptrdiff_t apart = w->dilation[LAST] * w->stride[LAST];
-    const int together = apart == w->channels * c.from;
-    const ptrdiff_t copies = together ? 1 : end - begin, n = w->channels * (together ? end - begin : 1);
-    to = fill(w, c, begin, to);
-    if (end > begin) {
-        line += (start + begin * w->dilation[LAST]) * w->stride[LAST];
-        for (ptrdiff_t copy = 0; copy < copies; copy++, line += apart, to += n * c.to) mp_convert(c, line, n, to);
-    }
-    return fill(w, c, w->size[LAST] - end, to);
+    return gather_line(w, c, inside_of_line(w, c, start), line, to);
 }
 
 static int is_inside(const mp_window_rows *w, int axis, ptrdiff_t at) { return at >= 0 && at < w->length[axis]; }
@@ -45,11 +59,12 @@ void mp_gather_windows(const mp_window_rows *w, mp_conversion c, const char *x, 
         ptrdiff_t start[MP_WINDOW_AXES], image = row;
         for (int axis = LAST; axis >= 0; image /= w->count[axis--])
             start[axis] = image % w->count[axis] * w->step[axis] - w->before[axis];
+        const line_part part = inside_of_line(w, c, start[LAST]);
         for (ptrdiff_t i = 0; i < w->size[0]; i++)
             for (ptrdiff_t j = 0; j < w->size[1]; j++) {
                 const ptrdiff_t y = start[0] + i * w->dilation[0], z = start[1] + j * w->dilation[1];
                 const char *const line = x + image * w->image + y * w->stride[0] + z * w->stride[1];
-                if (is_inside(w, 0, y) && is_inside(w, 1, z)) to = mp_gather_line(w, c, line, start[LAST], to);
+                if (is_inside(w, 0, y) && is_inside(w, 1, z)) to = gather_line(w, c, part, line, to);
                 else to = fill(w, c, w->size[LAST], to);
             }
     }
