@@ -128,19 +128,19 @@ from mp_core.utilities.absent import refusing
 
 __all__ = [
     "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arctan", "argmax", "argmin", "argsort",
-    "broadcast_to", "cast", "ceil", "clip", "concatenate", "conv", "conv_transpose", "convert_to_numpy",
-    "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv", "divide", "dot", "dot_product_attention",
-    "dynamic_matmul", "einsum", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fixed_matmul",
-    "flip", "floor", "floor_divide", "full", "full_like", "gate", "gelu", "greater", "greater_equal", "isfinite",
-    "isinf", "isnan", "layer_norm", "less", "less_equal", "linspace", "log", "log1p", "log2", "log10", "log_sigmoid",
-    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum",
-    "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative", "norm", "normalize", "not_equal", "one_hot",
-    "ones", "ones_like", "pack", "pad", "pad_zeros", "power", "qlinear_matmul", "ragged_attention", "ragged_pool",
-    "ragged_rotary", "ravel", "reciprocal", "relu", "relu6", "repeat", "reshape", "rms_norm", "roll", "rotary", "round",
-    "rsqrt", "selu", "shape", "sigmoid", "sign", "silu", "sin", "sinh", "softmax", "softplus", "softsign", "sort",
-    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
-    "take_rows", "tan", "tanh", "tile", "token_places", "top_k", "transpose", "tril", "triu", "true_divide", "var",
-    "where", "window_maxima", "window_sums", "zeros", "zeros_like",
+    "broadcast_to", "cast", "ceil", "clip", "concatenate", "conv", "conv_transpose",
+    "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv",
+    "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "equal", "erf", "erfc", "exp",
+    "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full", "full_like", "gate",
+    "gelu", "greater", "greater_equal", "isfinite", "isinf", "isnan", "layer_norm", "less", "less_equal", "linspace",
+    "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or",
+    "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply",
+    "negative", "norm", "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power",
+    "qlinear_matmul", "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal", "relu", "relu6",
+    "repeat", "reshape", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu",
+    "sin", "sinh", "softmax", "softplus", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_rows", "tan", "tanh", "tile", "token_places", "top_k",
+    "transpose", "tril", "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

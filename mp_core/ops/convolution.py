@@ -173,8 +173,8 @@ def _refuse_packed(kernel: Any) -> None:
 
 def _codes_as_matrix(q: QuantizedArray) -> QuantizedArray:
     """Return the codes of a kernel, with scales for each filter at most, as a matrix (k, n)."""
-    scale, zero = (None if x is None else x.reshape(1, -1) for x in (q.scale, q.zero_point))
-    return QuantizedArray(q.values.reshape(-1, q.shape[-1]), scale, zero, (1,) if q.axis else ())
+    zero = None if q.zero_point is None else q.zero_point.reshape(1, -1)
+    return QuantizedArray(q.values.reshape(-1, q.shape[-1]), q.scale.reshape(1, -1), zero, (1,) if q.axis else ())
 
 
 # ---- the product
