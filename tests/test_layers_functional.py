@@ -112,7 +112,7 @@ ERRORS = [
     (lambda: layers.BatchNormalization(renorm=True), "no `renorm`"),
     (lambda: layers.BatchNormalization().build((None, None)), "must have a known length"),
     (lambda: layers.DepthwiseConv2D(3).build((None, 3)), "must be known"),
-    (lambda: layers.DepthwiseConv2D(4)(_x(1, 3, 3, 1)), "smaller than its kernel"),
+    (lambda: layers.DepthwiseConv2D(4)(_x(1, 3, 3, 1)), "smaller than the kernel"),
     (lambda: layers.Conv1D(2, 3)(_x(1, 3, 3, 1)), "expected 3 axes"),
     (lambda: layers.RMSNormalization(axis=(1, 1))(_x(2, 3)), "must name different axes"),
     (lambda: layers.ReLU(max_value=-1.0), "`max_value` must be a number of at least 0"),

@@ -62,7 +62,7 @@ ARGUMENT_ERRORS = [
     (lambda: layers.Conv2D(2, 3)(_x(5, 5, 1)), r"expected 4 axes .* but received input with shape \(5, 5, 1\)"),
     (lambda: layers.Conv2D(2, 3, data_format="nchw"), "`data_format` must be"),
     (lambda: layers.Conv2D(2, (1, 2, 3)), "`kernel_size` must be a positive integer or a pair"),
-    (lambda: layers.Conv2D(2, 3)(_x(1, 2, 2, 1)), "smaller than its kernel's span"),
+    (lambda: layers.Conv2D(2, 3)(_x(1, 2, 2, 1)), "smaller than the kernel"),
     (lambda: layers.Conv1DTranspose(2, 3, strides=2, output_padding=2), "`output_padding` must be from 0 to `strides`"),
     (lambda: layers.Conv2DTranspose(2, 3, strides=(2, 3), output_padding=(-1, 0)), "`output_padding` must be from 0"),
     (lambda: layers.Conv2DTranspose(2, 3, output_padding=(0, 0, 0)), "`output_padding` must be an integer or a pair"),

@@ -228,7 +228,7 @@ def test_what_it_holds_is_quantized():
         (lambda: layers.SeparableConv1D(0, 2), ValueError, "`filters` must be a positive integer"),
         (lambda: layers.SeparableConv2D(3, 2, padding="causal"), ValueError, "`padding` must be"),
         (lambda: layers.SeparableConv1D(3, 2).build((None, 4)), ValueError, "channels of a batch of sequences"),
-        (lambda: layers.SeparableConv1D(3, 5)(np.ones((1, 4, 2))), ValueError, "smaller than its kernel"),
+        (lambda: layers.SeparableConv1D(3, 5)(np.ones((1, 4, 2))), ValueError, "smaller than the kernel"),
     ],
 )
 def test_wrong_arguments_are_named(call, error, message):

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
+from mp_core.layers.spatial import Spatial, with_example
+from mp_core.ops.convolution_specs import data_format_of, sizes_of
 from mp_core.ops.elementwise import concatenated
 
 __all__ = [

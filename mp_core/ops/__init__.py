@@ -54,6 +54,7 @@ from mp_core.ops.composed import (
 )
 from mp_core.ops.contraction import einsum
 from mp_core.ops.conversion import convert_to_numpy, convert_to_tensor
+from mp_core.ops.convolution import conv, conv_transpose, depthwise_conv
 from mp_core.ops.creation import arange, eye, full, full_like, linspace, one_hot, ones, zeros
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.elementary import (
@@ -127,8 +128,9 @@ from mp_core.utilities.absent import refusing
 
 __all__ = [
     "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arctan", "argmax", "argmin", "argsort",
-    "broadcast_to", "cast", "ceil", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos", "cosh",
-    "cumsum", "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "equal", "erf", "erfc", "exp",
+    "broadcast_to", "cast", "ceil", "clip", "concatenate", "conv", "conv_transpose",
+    "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv",
+    "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "equal", "erf", "erfc", "exp",
     "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full", "full_like", "gate",
     "gelu", "greater", "greater_equal", "isfinite", "isinf", "isnan", "layer_norm", "less", "less_equal", "linspace",
     "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or",
