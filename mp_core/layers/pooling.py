@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.convolution import same_padding
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
+from mp_core.ops.elementwise import floating, rounded
 from mp_core.utilities.arguments import boolean
 
 __all__ = [
