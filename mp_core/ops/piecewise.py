@@ -60,7 +60,7 @@ def celu(x: ArrayLike, alpha: float = 1.0) -> Array:
     Examples
     --------
     >>> celu([-1, 0, 2], 2.0)
-    array([-0.7869387,  0.       ,  2.       ], dtype=float32)
+    array([-0.78693867,  0.        ,  2.        ], dtype=float32)
     """
     return _of(x, lambda x: np.where(x >= 0, x, alpha * activate("elu", x / alpha)))
 
@@ -185,7 +185,7 @@ def tanh_shrink(x: ArrayLike) -> Array:
     Examples
     --------
     >>> tanh_shrink([-1, 0, 2])
-    array([-0.23840582,  0.        ,  1.0359724 ], dtype=float32)
+    array([-0.23840576,  0.        ,  1.0359724 ], dtype=float32)
     """
     return _of(x, lambda x: x - tanh(x))
 
