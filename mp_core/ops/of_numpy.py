@@ -101,7 +101,8 @@ _UFUNCS: Operations = {
     np.isnan: logic.isnan, np.isinf: logic.isinf, np.isfinite: logic.isfinite, np.fabs: functions.absolute,
     np.positive: _positive,
     **{getattr(np, name): getattr(elementary, name) for name in (
-        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan")},
+        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan",
+        "arcsin", "arccos", "arcsinh", "arccosh", "arctanh")},
 }  # fmt: skip
 _LOGIC: Operations = {
     np.logical_and: logic.logical_and, np.logical_or: logic.logical_or, np.logical_xor: logic.logical_xor,

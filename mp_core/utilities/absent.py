@@ -118,7 +118,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "copy dtype is_tensor saturate_cast size ndim view":
             "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",
-        "allclose amax amin append arccos arccosh arcsin arcsinh arctan2 arctanh argpartition "
+        "allclose amax amin append arctan2 argpartition "
         "array array_split average bartlett bincount bitwise_and bitwise_invert bitwise_left_shift "
         "bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman cbrt cdist corrcoef correlate "
         "count_nonzero cross cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit "
