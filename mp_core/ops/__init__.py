@@ -145,6 +145,7 @@ from mp_core.ops.piecewise import (
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.pools import average_pool, max_pool
 from mp_core.ops.qlinear import qlinear_matmul
+from mp_core.ops.quantized import dequantize_linear, dynamic_quantize_linear, matmul_integer, quantize_linear
 from mp_core.ops.quotients import floor_divide, mod
 from mp_core.ops.recurrent import gru, lstm, simple_rnn
 from mp_core.ops.resizing import resize
@@ -157,15 +158,15 @@ __all__ = [
     "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh",
     "arctan", "arctanh", "argmax", "argmin", "argsort", "average_pool", "batch_normalization", "broadcast_to", "cast",
     "ceil", "celu", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum",
-    "divide", "dot", "dot_product_attention", "dynamic_matmul", 
+    "dequantize_linear", "divide", "dot", "dot_product_attention", "dynamic_matmul", "dynamic_quantize_linear",
     "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip",
     "floor", "floor_divide", "full", "full_like", "gate", "gelu", "glu", "greater", "greater_equal",
     "group_normalization", "gru", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "isfinite",
     "isinf", "isnan", "layer_norm", "leaky_relu", "less", "less_equal", "linspace", "local_response_normalization",
     "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "lstm", "matmul", "max", "max_pool", "maximum", "mean", "min",
+    "logical_xor", "logsumexp", "lstm", "matmul", "matmul_integer", "max", "max_pool", "maximum", "mean", "min",
     "minimum", "mod", "moveaxis", "multiply", "negative", "norm", "normalize", "not_equal", "one_hot", "ones",
-    "ones_like", "pack", "pad", "pad_zeros", "power", "qlinear_matmul", "ragged_attention",
+    "ones_like", "pack", "pad", "pad_zeros", "power", "qlinear_matmul", "quantize_linear", "ragged_attention",
     "ragged_pool", "ragged_rotary", "ravel", "reciprocal", "relu", "relu6", "repeat", "reshape", "resize", "rms_norm",
     "roll", "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu", "simple_rnn", "sin", "sinh",
     "soft_shrink", "softmax", "softplus", "softsign", "sort", "sparse_plus", "sparse_sigmoid", "sparsemax", "split",

@@ -360,6 +360,10 @@ UNDRAWN = {
         ("batch_normalization", "group_normalization", "local_response_normalization"),
         "made of means, sums and powers, which are drawn",
     ),
+    **dict.fromkeys(
+        ("dequantize_linear", "dynamic_quantize_linear", "matmul_integer", "quantize_linear"),
+        "made of products and functions of elements, which are drawn",
+    ),
     **dict.fromkeys(("gru", "lstm", "simple_rnn"), "made of products and gates, which are drawn"),
     **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),
     **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
