@@ -77,6 +77,29 @@ def test_means_with_gaps_and_pairs_of_paddings_are_those_of_a_convolution(rng):
     np.testing.assert_allclose(found, sums / 6, rtol=1e-13, atol=1e-15)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 7, 5), (2, 3, 4, 5, 6)])
+def test_adaptive_pools_are_those_of_torch(shape, rng):
+    x, sizes = rng.standard_normal(shape).astype(np.float32), (3, 2, 6)[: len(shape) - 2]
+    rank = len(sizes)
+    for function, name, error in (
+        (ops.adaptive_average_pool, f"adaptive_avg_pool{rank}d", 2e-7), (ops.adaptive_max_pool,
+                                                                        f"adaptive_max_pool{rank}d", 0)
+    ):  # fmt: skip
+        given = torch.tensor(x, requires_grad=True)
+        result = getattr(F, name)(given, sizes)
+        result.square().sum().backward()
+        np.testing.assert_allclose(function(x, sizes, "channels_first"), result.detach().numpy(), rtol=0, atol=error)
+        variable = mp.AutoCastVariable(x, autocast=False, name="x")
+
+        def loss(zero, function=function, variable=variable):
+            return mp.sum(ops.square(function(ops.add(variable.numpy(), zero), sizes, "channels_first")))
+
+        found = mp.value_and_grad(loss, [variable])(np.float32([0]))[1][0]
+        np.testing.assert_allclose(found, given.grad.numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="`inputs` must have a batch axis"):
+        ops.adaptive_max_pool(np.zeros((2, 0, 3), np.float32), 2)
+
+
 @pytest.mark.parametrize("function", [ops.max_pool, ops.average_pool])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_torch(function, name, rng):
@@ -137,3 +160,12 @@ def test_arguments_that_do_not_fit_are_refused(options, message):
             function(np.zeros((1, 5, 2), np.float32), **options)
     with pytest.raises(ValueError, match="`inputs` must have a batch axis"):
         ops.max_pool(np.zeros((5, 2), np.float32), 2)
+
+
+@pytest.mark.parametrize("function", [ops.adaptive_average_pool, ops.adaptive_max_pool])
+def test_symbolic_arrays_have_adaptive_pools(function, rng):
+    x = rng.standard_normal((2, 7, 5, 3)).astype(np.float32)
+    given = mp.Input((None, 5, 3))
+    found = function(given, (3, 2))
+    assert found.shape == (None, 3, 2, 3)
+    assert_same_bits(mp.Model(given, found)(x), function(x, (3, 2)))

@@ -1,7 +1,7 @@
 """Maxima and means of windows, under Keras' names, with the options of ONNX and torch."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -14,18 +14,20 @@ from mp_core.arrays.recorded import constant
 from mp_core.ops import spatial
 from mp_core.ops.arrangement import array_of, broadcast_to, moveaxis
 from mp_core.ops.comparisons import greater
-from mp_core.ops.elementwise import computed, floating
+from mp_core.ops.elementwise import computed, concatenated, floating, rounded
+from mp_core.ops.functions import max as largest_of
 from mp_core.ops.functions import where
 from mp_core.ops.logic import isnan, logical_or
 from mp_core.ops.padding import pad
 from mp_core.ops.pairs import maximum
 from mp_core.ops.registry import operation
 from mp_core.ops.spatial import Padding
+from mp_core.ops.sums import mean
 from mp_core.ops.windows import parts_of_windows, spans_of, window_maxima, window_sums
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.docstrings import documented
 
-__all__ = ["average_pool", "max_pool"]
+__all__ = ["adaptive_average_pool", "adaptive_max_pool", "average_pool", "max_pool"]
 
 _WINDOWS = documented("""
     Parameters
@@ -211,3 +213,68 @@ def _counts(w: _Windows, has_padding: bool) -> Array:
         outside = [(0, after - own) for (_, after), (_, own) in zip(w.widths, w.declared, strict=True)]
     counts = _sums(_padded(there, outside, 0.0), w)
     return counts.ravel()[:1] if (counts == counts.flat[0]).all() else counts
+
+
+_ADAPTIVE = documented("""
+    Parameters
+    ----------
+    inputs : array-like, shape (batch, places ..., channels)
+        One to three axes of places.
+    output_size : int or sequence of int
+        The number of windows along each axis of places. Window i of n along an axis of length L begins at
+        ``i * L // n`` and ends before ``ceil((i + 1) * L / n)``.
+    data_format : {"channels_last", "channels_first"}, optional
+        With "channels_first", the shape is (batch, channels, places ...).
+
+    Returns
+    -------
+    ndarray
+        In the type of `inputs`; integers give float32.
+
+    Raises
+    ------
+    ValueError
+        An axis of places has no elements, or an argument is out of range.
+""")
+
+
+@operation(spatial.adapted, "inputs", "output_size data_format", home="nn")
+@_ADAPTIVE
+def adaptive_average_pool(inputs: ArrayLike, output_size: int | Sequence[int], data_format: str | None = None) -> Array:
+    """Return the means of a given number of windows, for each channel, in float32, rounded once.
+
+    Examples
+    --------
+    >>> adaptive_average_pool(np.float32([1, 3, 2, 4]).reshape(1, 4, 1), 2).ravel()
+    array([2., 3.], dtype=float32)
+    """
+    return _adapted(mean, inputs, output_size, data_format)
+
+
+@operation(spatial.adapted, "inputs", "output_size data_format", home="nn")
+@_ADAPTIVE
+def adaptive_max_pool(inputs: ArrayLike, output_size: int | Sequence[int], data_format: str | None = None) -> Array:
+    """Return the largest elements of a given number of windows, for each channel.
+
+    Examples
+    --------
+    >>> adaptive_max_pool(np.float32([1, 3, 2, 4]).reshape(1, 4, 1), 2).ravel()
+    array([3., 4.], dtype=float32)
+    """
+    return _adapted(largest_of, inputs, output_size, data_format)
+
+
+def _adapted(function: Callable[..., Array], inputs: ArrayLike, output_size: Any, data_format: str | None) -> Array:
+    """Pool one axis after the other. Windows are boxes, so a mean of means is the mean of the window."""
+    array = floating(array_of(inputs), F32)
+    counts = spatial.adapted(array, output_size, data_format).shape
+
+    def pooled(x: Array) -> Array:
+        for axis, (length, count) in enumerate(zip(array.shape, counts, strict=True)):
+            if axis in spatial.places_of(array.ndim, data_format):
+                spans = [slice(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+                windows = [x[(slice(None),) * axis + (span,)] for span in spans]
+                x = concatenated(*(function(window, axis, keepdims=True) for window in windows), axis=axis)
+        return x
+
+    return rounded(pooled, array)

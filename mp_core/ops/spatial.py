@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mp_core.ops.specs import Operand, Shape, Spec
+from mp_core.ops.specs import Operand, Shape, Spec, floating
 from mp_core.utilities.arguments import integer, positive_integer
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["data_format_of", "padding_of", "pooled", "same_padding", "sizes_of"]
+__all__ = ["adapted", "data_format_of", "padding_of", "places_of", "pooled", "same_padding", "sizes_of"]
 
 Padding = str | int | Sequence[Any]
 """`"valid"`, `"same"`, a number for both ends of all axes, or for each axis a number or (before, after)."""
@@ -90,11 +90,30 @@ def pooled(
     rank = len(shape) - 2
     size = sizes_of(pool_size, "pool_size", rank)
     steps = size if strides is None else sizes_of(strides, "strides", rank)
-    first = 1 if data_format_of(data_format) == "channels_last" else 2
-    lengths = shape[first : first + rank]
+    axes = places_of(len(shape), data_format)
+    first, lengths = axes.start, shape[axes.start : axes.stop]
     widths = padding_of(padding, lengths, size, steps)
     found = [None if n is None else -(-n // step) if padding == "same" else (n + sum(pair) - span) // step + 1
              for n, pair, span, step in zip(lengths, widths, size, steps, strict=True)]  # fmt: skip
     if any(n is not None and n < 1 for n in found):
         raise ValueError(f"`pool_size` must be at most the spatial lengths of the inputs, {lengths}; received {size}")
     return Spec((*shape[:first], *found, *shape[first + rank :]), inputs.dtype)
+
+
+@shown('{}(4, "channels_first")', "range(2, 4)")
+def places_of(ndim: int, data_format: str | None) -> range:
+    """Return the spatial axes."""
+    first = 1 if data_format_of(data_format) == "channels_last" else 2
+    return range(first, first + ndim - 2)
+
+
+def adapted(inputs: Operand, output_size: Any, data_format: str | None = None) -> Spec:
+    """Return the shape with `output_size` places along the spatial axes; integers give float32."""
+    shape = list(inputs.shape)
+    axes = places_of(len(shape), data_format)
+    if not 1 <= len(axes) <= 3 or 0 in [shape[axis] for axis in axes]:
+        raise ValueError(f"`inputs` must have a batch axis, one to three spatial axes with elements and a channels "
+                         f"axis; received shape {tuple(shape)}")  # fmt: skip
+    for axis, size in zip(axes, sizes_of(output_size, "output_size", len(axes)), strict=True):
+        shape[axis] = size
+    return floating(Spec(tuple(shape), inputs.dtype))

@@ -365,6 +365,7 @@ UNDRAWN = {
         "made of products and functions of elements, which are drawn",
     ),
     **dict.fromkeys(("gru", "lstm", "simple_rnn"), "made of products and gates, which are drawn"),
+    **dict.fromkeys(("adaptive_average_pool", "adaptive_max_pool"), "made of means and extremes, which are drawn"),
     **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),
     **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
 }
