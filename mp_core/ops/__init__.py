@@ -50,6 +50,7 @@ from mp_core.ops.composed import (
     std,
     tril,
     triu,
+    trunc,
     var,
 )
 from mp_core.ops.contraction import einsum
@@ -172,8 +173,8 @@ __all__ = [
     "sin", "sinh", "soft_shrink", "softmax", "softplus", "softsign", "sort", "sparse_plus", "sparse_sigmoid",
     "sparsemax", "split", "sqrt", "square", "squareplus", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
     "swapaxes", "swish", "take", "take_rows", "tan", "tanh", "tanh_shrink", "threshold", "tile", "token_places",
-    "top_k", "transpose", "tril", "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros",
-    "zeros_like",
+    "top_k", "transpose", "tril", "triu", "true_divide", "trunc", "var", "where", "window_maxima", "window_sums",
+    "zeros", "zeros_like",
 ]  # fmt: skip
 
 

@@ -424,7 +424,7 @@ def stacked(x: Sequence[Operand], axis: int = 0) -> Spec:
     return Spec(concatenated([expanded(each, axis) for each in x], axis).shape, joined(*x))
 
 
-def padded(x: Operand, widths: Any, value: Operand = 0.0) -> Spec:
+def padded(x: Operand, widths: Any, value: Operand = None, mode: str = "constant") -> Spec:
     """Return the shape with longer axes."""
     shape = _shape(x)
     lengths = zip(shape, pad_widths(widths, len(shape)), strict=True)

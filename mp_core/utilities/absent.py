@@ -129,7 +129,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter nonzero "
         "outer percentile prod ptp quantile rad2deg rearrange right_shift rot90 scatter "
         "scatter_update searchsorted segment_max segment_min segment_prod segment_sum signbit sinc "
-        "slice slice_update take_along_axis tensordot trace trapezoid tri trunc "
+        "slice slice_update take_along_axis tensordot trace trapezoid tri "
         "unique unravel_index unstack vander vdot vsplit vstack":
             _NUMPY,
     },

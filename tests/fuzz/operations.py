@@ -294,6 +294,7 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "floor": one(ops.floor, np.floor, 0),
     "ceil": one(ops.ceil, np.ceil, 0),
     "round": one(ops.round, np.rint, 0),
+    "trunc": one(ops.trunc, np.trunc, 0),
     "sign": one(ops.sign, np.sign, 0),
     "reciprocal": one(ops.reciprocal, np.reciprocal, 1),
     "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 1, positive=True),
