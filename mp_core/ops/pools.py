@@ -23,7 +23,7 @@ from mp_core.ops.pairs import maximum
 from mp_core.ops.registry import operation
 from mp_core.ops.spatial import Padding
 from mp_core.ops.sums import mean
-from mp_core.ops.windows import parts_of_windows, spans_of, window_maxima, window_sums
+from mp_core.ops.windows import parts_of_windows, window_maxima, window_sums
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.docstrings import documented
 
@@ -124,7 +124,7 @@ def _windows_of(
     x, rank = moveaxis(x, to, -1), x.ndim - 2
     size, rates = spatial.sizes_of(pool_size, "pool_size", rank), spatial.sizes_of(dilation, "dilation", rank)
     steps = size if strides is None else spatial.sizes_of(strides, "strides", rank)
-    lengths, spans = x.shape[1:-1], spans_of(size, rates)
+    lengths, spans = x.shape[1:-1], spatial.spans_of(size, rates)
     given = padding, lengths, spans, steps
     declared, widths = spatial.padding_of(*given), spatial.padding_of(*given, boolean(ceil_mode, "ceil_mode"))
     if any(n + sum(pair) < span for n, pair, span in zip(lengths, widths, spans, strict=True)):
@@ -271,7 +271,7 @@ def _adapted(function: Callable[..., Array], inputs: ArrayLike, output_size: Any
 
     def pooled(x: Array) -> Array:
         for axis, (length, count) in enumerate(zip(array.shape, counts, strict=True)):
-            if axis in spatial.places_of(array.ndim, data_format):
+            if axis in spatial.axes_of_places(array.ndim, data_format):
                 spans = [slice(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
                 windows = [x[(slice(None),) * axis + (span,)] for span in spans]
                 x = concatenated(*(function(window, axis, keepdims=True) for window in windows), axis=axis)

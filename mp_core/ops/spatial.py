@@ -7,7 +7,8 @@ from mp_core.ops.specs import Operand, Shape, Spec, floating
 from mp_core.utilities.arguments import integer, positive_integer
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["adapted", "data_format_of", "padding_of", "places_of", "pooled", "same_padding", "sizes_of"]
+__all__ = ["adapted", "axes_of_places", "data_format_of", "padding_of", "pooled", "same_padding", "sizes_of",
+           "spans_of"]  # fmt: skip
 
 Padding = str | int | Sequence[Any]
 """`"valid"`, `"same"`, a number for both ends of all axes, or for each axis a number or (before, after)."""
@@ -30,6 +31,12 @@ def sizes_of(
         single = "a positive integer" if check is positive_integer else "an integer"
         raise ValueError(f"`{argument}` must be {single} or {wanted}; received {value!r}")
     return tuple(check(size, argument) for size in sizes)
+
+
+@shown("{}((3, 2), (1, 4))", "[3, 5]")
+def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
+    """Return the extents of a dilated window along each axis."""
+    return [rate * (length - 1) + 1 for rate, length in zip(dilation, size, strict=True)]
 
 
 def same_padding(length: int, span: int, stride: int) -> tuple[int, int]:
@@ -90,7 +97,7 @@ def pooled(
     rank = len(shape) - 2
     size = sizes_of(pool_size, "pool_size", rank)
     steps = size if strides is None else sizes_of(strides, "strides", rank)
-    axes = places_of(len(shape), data_format)
+    axes = axes_of_places(len(shape), data_format)
     first, lengths = axes.start, shape[axes.start : axes.stop]
     widths = padding_of(padding, lengths, size, steps)
     found = [None if n is None else -(-n // step) if padding == "same" else (n + sum(pair) - span) // step + 1
@@ -101,7 +108,7 @@ def pooled(
 
 
 @shown('{}(4, "channels_first")', "range(2, 4)")
-def places_of(ndim: int, data_format: str | None) -> range:
+def axes_of_places(ndim: int, data_format: str | None) -> range:
     """Return the spatial axes."""
     first = 1 if data_format_of(data_format) == "channels_last" else 2
     return range(first, first + ndim - 2)
@@ -110,7 +117,7 @@ def places_of(ndim: int, data_format: str | None) -> range:
 def adapted(inputs: Operand, output_size: Any, data_format: str | None = None) -> Spec:
     """Return the shape with `output_size` places along the spatial axes; integers give float32."""
     shape = list(inputs.shape)
-    axes = places_of(len(shape), data_format)
+    axes = axes_of_places(len(shape), data_format)
     if not 1 <= len(axes) <= 3 or 0 in [shape[axis] for axis in axes]:
         raise ValueError(f"`inputs` must have a batch axis, one to three spatial axes with elements and a channels "
                          f"axis; received shape {tuple(shape)}")  # fmt: skip

@@ -24,6 +24,7 @@ import mp_core as mp
 from fuzz.arrangements import ARRANGEMENTS
 from fuzz.arrays import shape, values
 from fuzz.check import UNIT, WIDE, Case, check, wide
+from fuzz.convolutions import CONVOLUTIONS
 from fuzz.products import PRODUCTS
 from mp_core import ops
 from mp_core.ops import piecewise
@@ -341,6 +342,7 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "ragged_pool": pool,
     **PRODUCTS,
     **ARRANGEMENTS,
+    **CONVOLUTIONS,
 }
 
 UNDRAWN = {

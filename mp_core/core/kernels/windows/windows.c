@@ -1,4 +1,4 @@
-/* Pooling over windows, and its gradients: window after window, 16 channels at a time. */
+/* Pooling over windows, its gradients, and depthwise convolution: window after window, 16 channels at a time. */
 #include "vocabulary.h"
 
 #include "rows/extremes.h"
@@ -95,6 +95,51 @@ MP_INLINE void spread_window(const mp_window_row *w, ptrdiff_t window, ptrdiff_t
             give(w, row, place_of(w, window, column, i), d, n);
 }
 
+/* ---- depthwise convolution */
+
+enum {
+    TOGETHER = 4, /* windows that share each load of a weight */
+    BLOCK = 16,   /* windows for which the weights of 16 channels stay in L1 */
+};
+
+/* Each sum starts at +0; the places of a window are added in C order, each by one multiply-add. */
+MP_INLINE void multiply_windows(const mp_window_row *w, ptrdiff_t window, int windows, ptrdiff_t i, ptrdiff_t n) {
+    const float *weight = w->weights + i;
+    vf32 sums[TOGETHER];
+    MP_UNROLL_8 for (int t = 0; t < windows; t++) sums[t] = set_f32(0.0f);
+    for (ptrdiff_t row = 0; row < w->rows; row++) {
+        const float *x = w->x[row] + window * w->step * w->channels + i;
+        for (ptrdiff_t column = 0; column < w->width; column++, x += w->dilation * w->channels) {
+            const vf32 factor = read(weight, 0, n);
+            MP_UNROLL_8 for (int t = 0; t < windows; t++)
+                sums[t] = fma_f32(read(x, t * w->step * w->channels, n), factor, sums[t]);
+            weight += w->channels;
+        }
+    }
+    MP_UNROLL_8 for (int t = 0; t < windows; t++) {
+        if (w->bias) sums[t] = add_f32(sums[t], read(w->bias, i, n));
+        write(w->out + (window + t) * w->channels, i, sums[t], n);
+    }
+}
+
+/* The last windows may be computed twice, so that fewer than TOGETHER are only left if there are no more. */
+MP_INLINE void multiply_block(const mp_window_row *w, ptrdiff_t first, ptrdiff_t end, ptrdiff_t i, ptrdiff_t n) {
+    if (w->count < TOGETHER)
+        for (ptrdiff_t window = first; window < end; window++) multiply_windows(w, window, 1, i, n);
+    else
+        for (ptrdiff_t window = first; window < end; window += TOGETHER)
+            multiply_windows(w, window < w->count - TOGETHER ? window : w->count - TOGETHER, TOGETHER, i, n);
+}
+
+static void window_products(const mp_window_row *w) {
+    for (ptrdiff_t first = 0; first < w->count; first += BLOCK) {
+        const ptrdiff_t end = w->count < first + BLOCK ? w->count : first + BLOCK;
+        ptrdiff_t i = 0;
+        for (; i + MP_LANES <= w->channels; i += MP_LANES) multiply_block(w, first, end, i, MP_LANES);
+        if (i < w->channels) multiply_block(w, first, end, i, w->channels - i);
+    }
+}
+
 static void window_maxima(const mp_window_row *w) { FOR_WINDOWS(w, pool_maxima) }
 static void window_sums(const mp_window_row *w) { FOR_WINDOWS(w, pool_sums) }
 static void maxima_gradient(const mp_window_row *w) { FOR_WINDOWS(w, split_window) }
@@ -106,4 +151,5 @@ mp_window_function *const MP_EXPORTED(window_functions)[MP_WINDOW_KERNELS] = {
     [MP_WINDOW_SUMS] = window_sums,
     [MP_WINDOW_MAXIMA_GRADIENT] = maxima_gradient,
     [MP_WINDOW_SUMS_GRADIENT] = sums_gradient,
+    [MP_WINDOW_PRODUCTS] = window_products,
 };
