@@ -181,8 +181,8 @@ def _origins(count: int, length: int, scaled: float, coordinates: str, span: Any
 
 
 _SHORT = 4096
-"""The longest rows whose weights are repeated for each element. With one weight for a row, a product of rows of 32 takes
-20 times as long (Zen 4, November 2026, under load)."""
+"""The longest rows, in elements, whose weights are repeated for each element. With one weight for each row, a product
+takes 20 times as long for rows of 32 elements, and four times for 2,048 (Zen 4, November 2026: profiles of plans)."""
 
 Taps = tuple[Array, Array | None]
 """Indices and weights of neighbours, shape (neighbours, places of the result); None: one neighbour of weight 1."""
