@@ -54,6 +54,13 @@ CASES = {
     "logsumexp": lambda o, x, y: o.logsumexp(x, axis=-1, keepdims=True),
     "exp": lambda o, x, y: o.exp(x) + o.log1p(o.square(y)) + o.sqrt(o.abs(x)),
     "activations": lambda o, x, y: o.relu(x) + o.sigmoid(y) + o.tanh(x) + o.silu(y) + o.softplus(x) + o.relu6(y),
+    "piecewise": lambda o, x, y: o.elu(x, 0.5) + o.celu(y, 2.0) + o.leaky_relu(x, 0.1) + o.threshold(y, 0.1, 2.0)
+        + o.hard_sigmoid(x) + o.hard_silu(y) + o.hard_tanh(x) + o.hard_swish(x) + o.swish(y),
+    "shrinking": lambda o, x, y: o.hard_shrink(x, 0.3) + o.soft_shrink(y, 0.2) + o.tanh_shrink(x) + o.squareplus(y, 2.0)
+        + o.sparse_plus(x) + o.sparse_sigmoid(y),
+    "pools": lambda o, x, y: o.max_pool(x, 2, 1, "same") * o.average_pool(y, 3, strides=1, padding="same")
+        + o.average_pool(x, 2, data_format="channels_first")[:, :, :1],
+    "glu": lambda o, x, y: o.glu(x) * o.glu(y, axis=1)[:, :1, :3],
     "gelu": lambda o, x, y: o.gelu(x, approximate=False) + o.gelu(y, approximate=True),
     "softmax": lambda o, x, y: o.softmax(x, axis=-1) + o.log_softmax(y, axis=1),
     "clip": lambda o, x, y: o.clip(x, -0.5, 0.5),
@@ -80,6 +87,8 @@ CASES = {
     "powers": lambda o, x, y: (o.abs(x) + 0.5) ** y + 2.0 ** x + y ** 2 + (o.abs(y) + 0.1) ** 0.5,
     "like": lambda o, x, y: x * o.ones_like(y) + o.zeros_like(x) + o.ones_like(x[:, :1]),
     "pad": lambda o, x, y: o.pad(x, ((0, 0), (1, 2), (0, 1)), **{VALUE[o is mp.ops]: 0.5}),
+    "mirrored": lambda o, x, y: o.pad(x, ((0, 0), (1, 2), (0, 1)), mode="reflect")
+        + o.pad(y, ((0, 0), (2, 1), (1, 0)), mode="reflect"),
     "ravel": lambda o, x, y: o.reshape(o.ravel(x), (-1, 4, 6)) + o.broadcast_to(ROW, (4, 6)) * y,
     "classes": lambda o, x, y: o.one_hot(o.cast(o.clip(3 * x, -1, 3), "int32"), 4, axis=1) + o.one_hot(
         o.argmax(y, axis=1), 6, dtype="float16")[:, None, :4, None],
@@ -97,9 +106,12 @@ CASES = {
         + o.where(o.isfinite(x), x, 0.0),
     "all and any": lambda o, x, y: o.where(o.all(x > 0, axis=1, keepdims=True), x, y) + o.where(
         o.any(y > 1, axis=(1, 2), keepdims=True), x, 1.0),
-    "whole numbers": lambda o, x, y: x * o.floor(3 * x) + y * o.ceil(y) + o.round(3 * x) + o.sign(y),
+    "whole numbers": lambda o, x, y: x * o.floor(3 * x) + y * o.ceil(y) + o.round(3 * x) + o.sign(y)
+        + o.trunc(3 * y),
     "corners": lambda o, x, y: o.tril(x) + o.triu(y, k=1) - o.tril(y, k=-2),
     "full": lambda o, x, y: x + o.full_like(y, 2.0),
+    "inverse functions": lambda o, x, y: o.arcsin(0.2 * o.tanh(x)) + o.arccos(0.2 * o.tanh(y)) + o.arcsinh(x)
+        + o.arccosh(o.square(y) + 1.5) + o.arctanh(0.2 * o.tanh(x)),
     "division": lambda o, x, y: o.true_divide(x, o.abs(y) + 1) + o.divide(y, 3),
 }  # fmt: skip
 

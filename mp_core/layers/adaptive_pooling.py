@@ -5,10 +5,9 @@ from typing import Any, ClassVar
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.spatial import Spatial, with_example
-from mp_core.ops.convolution_specs import data_format_of, sizes_of
-from mp_core.ops.elementwise import concatenated
+from mp_core.ops.elementwise import floating
+from mp_core.ops.spatial import data_format_of, sizes_of
 
 __all__ = [
     "AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D", "AdaptiveMaxPooling1D",
@@ -27,7 +26,7 @@ _PARAMETERS = """
 
 
 class _Adaptive(Spatial):
-    """The base of adaptive pooling: window i of n spans ``[i * length // n, ceil((i + 1) * length / n))``."""
+    """The base of adaptive pooling."""
 
     _sample_independence = "always"
     _arrays = ("inputs",)
@@ -50,24 +49,16 @@ class _Adaptive(Spatial):
         first = 2 if self.data_format == "channels_first" else 1
         if 0 in inputs.shape[first : first + self._rank]:
             raise ValueError(f"The inputs of layer '{self.name}' have an empty spatial axis: shape {inputs.shape}")
-        return rounded(lambda x: self._pooled(x, first), floating(inputs, self._compute))
-
-    def _pooled(self, x: Array, first: int) -> Array:
-        """Pool one axis after the other. Windows are boxes, so a mean of means is the mean of the window."""
-        for axis, size in enumerate(self.output_size, first):
-            length = x.shape[axis]
-            spans = [slice(i * length // size, -(-(i + 1) * length // size)) for i in range(size)]
-            windows = (x[(slice(None),) * axis + (span,)] for span in spans)
-            x = concatenated(*(type(self)._function(window, axis, keepdims=True) for window in windows), axis=axis)
-        return x
+        outputs: Array = type(self)._function(floating(inputs, self._compute), self.output_size, self.data_format)
+        return outputs
 
 
 class _Max(_Adaptive):
-    _function = staticmethod(ops.max)
+    _function = staticmethod(ops.adaptive_max_pool)
 
 
 class _Average(_Adaptive):
-    _function = staticmethod(ops.mean)
+    _function = staticmethod(ops.adaptive_average_pool)
 
 
 class AdaptiveMaxPooling1D(_Max):

@@ -7,9 +7,9 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.convolution_base import KernelLayer
-from mp_core.layers.elementwise import floating
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
+from mp_core.ops.elementwise import floating
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["DepthwiseBase", "DepthwiseConv1D", "DepthwiseConv2D"]

@@ -1,4 +1,4 @@
-"""The base of layers with one to three spatial axes, and checks of their arguments."""
+"""The base of layers with one to three spatial axes."""
 
 from typing import Any, ClassVar
 

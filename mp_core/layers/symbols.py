@@ -36,9 +36,20 @@ EAGER_ONLY: dict[str, str] = {
     "ragged_attention": "functional models cannot have concatenated texts as inputs: call it in a layer",
     "ragged_pool": "as ragged_attention",
     "ragged_rotary": "as ragged_attention",
+    "resize": "resizes by formulas of ONNX: Keras' UpSampling2D repeats",
+    "batch_normalization": "its statistics belong to a layer: use BatchNormalization",
+    "group_normalization": "its weights belong to a layer: use GroupNormalization",
+    "local_response_normalization": "Keras has no such operation: call it in a layer",
+    "gru": "its weights belong to a layer: use GRU",
+    "lstm": "its weights belong to a layer: use LSTM",
+    "simple_rnn": "its weights belong to a layer: use SimpleRNN",
+    "dequantize_linear": "ONNX's quantization: use a quantized Dense, which stores codes",
+    "dynamic_quantize_linear": "ONNX's quantization: use a quantized Dense, which stores codes",
+    "matmul_integer": "ONNX's quantization: use a quantized Dense, which stores codes",
+    "quantize_linear": "ONNX's quantization: use a quantized Dense, which stores codes",
     **dict.fromkeys(("arange", "eye", "full", "linspace", "ones", "zeros"), "takes no array, and returns a constant"),
-    "window_maxima": "use MaxPooling1D, MaxPooling2D or MaxPooling3D",
-    "window_sums": "use AveragePooling1D, AveragePooling2D or AveragePooling3D",
+    "window_maxima": "use max_pool",
+    "window_sums": "use average_pool",
 }
 """Function of :mod:`mp_core.ops` that rejects symbolic arrays -> the reason, or what to use instead."""
 

@@ -11,7 +11,8 @@ from mp_core.layers.convolution_base import ConvolutionBase
 from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import with_example
-from mp_core.ops.convolution_specs import Ends, ends_along, outputs_along, sizes_of
+from mp_core.ops.convolution_specs import Ends, ends_along, outputs_along
+from mp_core.ops.spatial import sizes_of
 from mp_core.utilities.arguments import integer
 
 __all__ = ["Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"]

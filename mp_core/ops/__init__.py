@@ -50,6 +50,7 @@ from mp_core.ops.composed import (
     std,
     tril,
     triu,
+    trunc,
     var,
 )
 from mp_core.ops.contraction import einsum
@@ -58,7 +59,12 @@ from mp_core.ops.convolution import conv, conv_transpose, depthwise_conv
 from mp_core.ops.creation import arange, eye, full, full_like, linspace, one_hot, ones, zeros
 from mp_core.ops.dynamic import dynamic_matmul, fixed_matmul
 from mp_core.ops.elementary import (
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
     arctan,
+    arctanh,
     cos,
     cosh,
     erf,
@@ -104,6 +110,7 @@ from mp_core.ops.logic import (
     logical_xor,
 )
 from mp_core.ops.lookup import take_rows, token_places
+from mp_core.ops.normalizations import batch_normalization, group_normalization, local_response_normalization
 from mp_core.ops.norms import normalize
 from mp_core.ops.padding import pad, pad_zeros
 from mp_core.ops.pairs import (
@@ -118,29 +125,57 @@ from mp_core.ops.pairs import (
     subtract,
     true_divide,
 )
+from mp_core.ops.piecewise import (
+    celu,
+    elu,
+    glu,
+    hard_shrink,
+    hard_sigmoid,
+    hard_silu,
+    hard_swish,
+    hard_tanh,
+    leaky_relu,
+    soft_shrink,
+    sparse_plus,
+    sparse_sigmoid,
+    sparsemax,
+    squareplus,
+    swish,
+    tanh_shrink,
+    threshold,
+)
 from mp_core.ops.pooling import ragged_pool
+from mp_core.ops.pools import adaptive_average_pool, adaptive_max_pool, average_pool, max_pool
 from mp_core.ops.qlinear import qlinear_matmul
+from mp_core.ops.quantized import dequantize_linear, dynamic_quantize_linear, matmul_integer, quantize_linear
 from mp_core.ops.quotients import floor_divide, mod
+from mp_core.ops.recurrent import gru, lstm, simple_rnn
+from mp_core.ops.resizing import resize
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
 from mp_core.ops.windows import window_maxima, window_sums
 from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arctan", "argmax", "argmin", "argsort",
-    "broadcast_to", "cast", "ceil", "clip", "concatenate", "conv", "conv_transpose",
-    "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv",
-    "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "equal", "erf", "erfc", "exp",
-    "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full", "full_like", "gate",
-    "gelu", "greater", "greater_equal", "isfinite", "isinf", "isnan", "layer_norm", "less", "less_equal", "linspace",
-    "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply",
-    "negative", "norm", "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power",
-    "qlinear_matmul", "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal", "relu", "relu6",
-    "repeat", "reshape", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu",
-    "sin", "sinh", "softmax", "softplus", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_rows", "tan", "tanh", "tile", "token_places", "top_k",
-    "transpose", "tril", "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
+    "PackedMatrix", "abs", "absolute", "adaptive_average_pool", "adaptive_max_pool", "add", "all", "any", "arange",
+    "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmin", "argsort", "average_pool",
+    "batch_normalization", "broadcast_to", "cast", "ceil", "celu", "clip", "concatenate", "conv", "conv_transpose",
+    "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv", "dequantize_linear", "divide",
+    "dot", "dot_product_attention", "dynamic_matmul", "dynamic_quantize_linear", "einsum", "elu", "equal", "erf",
+    "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full",
+    "full_like", "gate", "gelu", "glu", "greater", "greater_equal", "group_normalization", "gru", "hard_shrink",
+    "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu",
+    "less", "less_equal", "linspace", "local_response_normalization", "log", "log1p", "log2", "log10", "log_sigmoid",
+    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lstm", "matmul",
+    "matmul_integer", "max", "max_pool", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative",
+    "norm", "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power",
+    "qlinear_matmul", "quantize_linear", "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal",
+    "relu", "relu6", "repeat", "reshape", "resize", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape",
+    "sigmoid", "sign", "silu", "simple_rnn", "sin", "sinh", "soft_shrink", "softmax", "softplus", "softsign", "sort",
+    "sparse_plus", "sparse_sigmoid", "sparsemax", "split", "sqrt", "square", "squareplus", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "swapaxes", "swish", "take", "take_rows", "tan", "tanh", "tanh_shrink",
+    "threshold", "tile", "token_places", "top_k", "transpose", "tril", "triu", "true_divide", "trunc", "var", "where",
+    "window_maxima", "window_sums", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

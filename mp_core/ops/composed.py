@@ -26,7 +26,7 @@ from mp_core.ops.sums import sum as sum_of
 from mp_core.utilities.arguments import axes_of, axis_of, integer
 
 __all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "reciprocal", "round", "sign", "std",
-           "tril", "triu", "var"]  # fmt: skip
+           "tril", "triu", "trunc", "var"]  # fmt: skip
 
 Axes = int | Sequence[int] | None
 
@@ -273,6 +273,19 @@ def ceil(x: ArrayLike) -> Array:
     array([-1.,  2.], dtype=float32)
     """
     return negative(_whole("floor", negative(_floating(x))))
+
+
+@operation(specs.kept)
+def trunc(x: ArrayLike) -> Array:
+    """Return the whole numbers next to the elements, towards 0. No gradient flows through it.
+
+    Examples
+    --------
+    >>> trunc(np.float32([-1.5, 1.5]))
+    array([-1.,  1.], dtype=float32)
+    """
+    array = array_of(x)
+    return where(less(stop_gradient(array), 0), ceil(array), floor(array)) if is_float(array.dtype) else array
 
 
 @operation(specs.kept, fixed={"decimals": (0,)})

@@ -30,6 +30,7 @@ from mp_core.ops.convolution_specs import Padding, Windows
 from mp_core.ops.padding import pad, pad_zeros
 from mp_core.ops.pairs import add
 from mp_core.ops.registry import operation
+from mp_core.ops.spatial import sizes_of
 from mp_core.ops.windows import overlap_add, windows_of
 from mp_core.utilities.arguments import integer
 
@@ -144,7 +145,7 @@ def _fill(x: Any) -> int:
 def _matrix(kernel: Any, size: Any, rank: int, channels: int | None) -> tuple[Any, tuple[int, ...]]:
     """Return a kernel as a matrix (k, n) or, for several groups, matrices (groups, k, n); and its size."""
     if size is not None:
-        size, shape = specs.sizes_of(tuple(size), "kernel_size", rank), tuple(kernel.shape)
+        size, shape = sizes_of(tuple(size), "kernel_size", rank), tuple(kernel.shape)
         groups = shape[0] if len(shape) == 3 else 1
         if not 2 <= len(shape) <= 3 or not groups or groups * shape[-2] != math.prod(size) * (channels or 0):
             raise ValueError(
@@ -402,8 +403,8 @@ def conv_transpose(
     lengths, channels = specs.places_of(x.shape, data_format)
     rank = len(lengths)
     matrix, size = _transposed_matrix(kernel, kernel_size, rank, channels)
-    strides, dilation = specs.sizes_of(strides, "strides", rank), specs.sizes_of(dilation_rate, "dilation_rate", rank)
-    more = None if output_padding is None else specs.sizes_of(output_padding, "output_padding", rank, integer)
+    strides, dilation = sizes_of(strides, "strides", rank), sizes_of(dilation_rate, "dilation_rate", rank)
+    more = None if output_padding is None else sizes_of(output_padding, "output_padding", rank, integer)
     ends = specs.ends_along(size, strides, padding, more, dilation)
     counts: list[Any] = [specs.outputs_along(*each) for each in zip(lengths, strides, ends, strict=True)]
     filters = matrix.shape[-1] // math.prod(size)
@@ -428,7 +429,7 @@ def conv_transpose(
 def _transposed_matrix(kernel: Any, size: Any, rank: int, channels: int | None) -> tuple[Any, tuple[int, ...]]:
     """Return the kernel of a transposed convolution as a matrix (channels, places * filters), and its size."""
     if size is not None:
-        size, matrix = specs.sizes_of(tuple(size), "kernel_size", rank), kernel
+        size, matrix = sizes_of(tuple(size), "kernel_size", rank), kernel
     else:
         _refuse_packed(kernel)
         found = _floats(kernel)

@@ -1,17 +1,17 @@
 """The geometry of convolutions: their arguments, where their windows are, and the shapes of the results."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mp_core.ops.spatial import data_format_of, same_padding, sizes_of, spans_of
 from mp_core.ops.specs import Shape, Spec, product_type
-from mp_core.utilities.arguments import integer, positive_integer
-from mp_core.utilities.docstrings import shown
+from mp_core.utilities.arguments import integer
 
 __all__ = [
-    "Ends", "Padding", "Windows", "convolved", "convolved_by_channel", "data_format_of", "ends_along", "groups_of",
-    "outputs_along", "places_of", "same_padding", "sizes_of", "spans_of", "transposed", "windows_over",
+    "Ends", "Padding", "Windows", "convolved", "convolved_by_channel", "ends_along", "groups_of", "outputs_along",
+    "places_of", "transposed", "windows_over",
 ]  # fmt: skip
 
 Padding = str | Sequence[Sequence[int]]
@@ -38,37 +38,6 @@ class Windows:
 
 
 # ---- arguments
-
-
-def data_format_of(value: str | None) -> str:
-    """Return the checked data format; the default is "channels_last"."""
-    if value not in (None, "channels_last", "channels_first"):
-        raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'; received {value!r}")
-    return value or "channels_last"
-
-
-def sizes_of(
-    value: int | Sequence[int], argument: str, rank: int, check: Callable[[Any, str], int] = positive_integer
-) -> tuple[int, ...]:
-    """Return an integer for each of `rank` axes, checked by `check`."""
-    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * rank
-    if len(sizes) != rank:
-        wanted = "a pair of them" if rank == 2 else f"a sequence of {rank}"
-        single = "a positive integer" if check is positive_integer else "an integer"
-        raise ValueError(f"`{argument}` must be {single} or {wanted}; received {value!r}")
-    return tuple(check(size, argument) for size in sizes)
-
-
-@shown("{}((3, 2), (1, 4))", "[3, 5]")
-def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Return the extents of a dilated window along each axis."""
-    return [rate * (length - 1) + 1 for rate, length in zip(dilation, size, strict=True)]
-
-
-def same_padding(length: int, span: int, stride: int) -> tuple[int, int]:
-    """Return how many zeros to add before and after an axis, so that there are ceil(length / stride) outputs."""
-    total = max((-(-length // stride) - 1) * stride + span - length, 0)
-    return total // 2, total - total // 2
 
 
 def _pairs(padding: Any, rank: int) -> list[tuple[int, int]]:

@@ -82,11 +82,9 @@ def _norm(x: Array, ord: Any = None, axis: Any = None, keepdims: bool = False) -
     return composed.norm(x, ord, axis, keepdims)
 
 
-def _pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: float = 0.0) -> Array:
+def _pad(array: Array, pad_width: Any, mode: str = "constant", *, constant_values: float | None = None) -> Array:
     pad_width = [pad_width] if np.ndim(pad_width) == 1 else pad_width
-    if mode != "constant":
-        raise ValueError(f"`mode` must be 'constant' within a plan; received {mode!r}")
-    return padding.pad(array, pad_width, constant_values)
+    return padding.pad(array, pad_width, constant_values, mode)
 
 
 def _positive(x: Array) -> Array:
@@ -97,11 +95,13 @@ _UFUNCS: Operations = {
     np.exp: functions.exp, np.log: functions.log,
     np.log1p: functions.log1p, np.tanh: activations.tanh, np.power: functions.power, np.matmul: matmul,
     np.floor_divide: quotients.floor_divide, np.remainder: quotients.mod, np.sign: composed.sign,
-    np.floor: composed.floor, np.ceil: composed.ceil, np.rint: composed.round, np.reciprocal: composed.reciprocal,
+    np.floor: composed.floor, np.ceil: composed.ceil, np.rint: composed.round, np.trunc: composed.trunc,
+    np.reciprocal: composed.reciprocal,
     np.isnan: logic.isnan, np.isinf: logic.isinf, np.isfinite: logic.isfinite, np.fabs: functions.absolute,
     np.positive: _positive,
     **{getattr(np, name): getattr(elementary, name) for name in (
-        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan")},
+        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan",
+        "arcsin", "arccos", "arcsinh", "arccosh", "arctanh")},
 }  # fmt: skip
 _LOGIC: Operations = {
     np.logical_and: logic.logical_and, np.logical_or: logic.logical_or, np.logical_xor: logic.logical_xor,

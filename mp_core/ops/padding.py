@@ -1,4 +1,4 @@
-"""Pad arrays with constant elements."""
+"""Pad arrays with a constant, or with their own elements."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,13 @@ from mp_core.arrays import Array
 from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, filled
 from mp_core.ops import specs
+from mp_core.ops.arrangement import broadcast_to
+from mp_core.ops.elementwise import concatenated
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import kind_of
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["pad", "pad_zeros"]
+__all__ = ["filled_around", "pad", "pad_zeros"]
 
 
 def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
@@ -34,13 +36,73 @@ def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
     return pad(x, widths, 0.0)
 
 
-@operation(
-    specs.padded, "x value", {"pad_width": "widths"}, names={"value": "constant_values"}, fixed={"mode": ("constant",)}
+@operation(specs.padded, "x value", {"pad_width": "widths", "mode": "mode"}, names={"value": "constant_values"})
+@shown(
+    '{}(np.array([1.0, 2.0]), [(1, 0)], -np.inf), pad(np.array([1.0, 2.0, 3.0]), 1, mode="reflect")',
+    "(array([-inf,   1.,   2.]), array([2., 1., 2., 3., 2.]))",
 )
+def pad(x: Array, widths: int | Sequence[tuple[int, int]], value: float | None = None, mode: str = "constant") -> Array:
+    """Pad `x` with a constant `value`, or with its own elements.
+
+    Parameters
+    ----------
+    x : ndarray
+        In native byte order.
+    widths : int or sequence of (int, int)
+        The numbers of elements before and after, for each axis. An integer or a single pair applies to all axes.
+    value : float, optional
+        For the mode "constant". Default: 0.
+    mode : {"constant", "edge", "reflect", "symmetric", "wrap"}
+        "constant": with `value`. The others are those of :func:`numpy.pad`: the element at the end; the elements before
+        it, mirrored without or with that at the end; or those of the other end.
+
+    Raises
+    ------
+    ValueError
+        `mode` is another one, or an axis has no elements to repeat; or a `value` is given that `mode` does not use.
+    """
+    if mode == "constant":
+        return filled_around(x, widths, 0.0 if value is None else value)
+    if mode not in ("edge", "reflect", "symmetric", "wrap"):
+        raise ValueError(f"`mode` must be 'constant', 'edge', 'reflect', 'symmetric' or 'wrap'; received {mode!r}")
+    if value is not None:
+        raise ValueError(f"`value` must not be given with the mode {mode!r}; received {value!r}")
+    for axis, pair in enumerate(specs.pad_widths(widths, x.ndim)):
+        if any(pair):
+            if x.shape[axis] == 0:
+                raise ValueError(f"`x` must have elements along axis {axis}, which mode {mode!r} repeats")
+            runs = _runs(np.pad(np.arange(x.shape[axis]), pair, mode).tolist())
+            x = concatenated(*(_part(x, axis, *run) for run in runs), axis=axis)
+    return x
+
+
+def _runs(places: list[int]) -> list[tuple[int, int, int]]:
+    """Divide places into runs: (the first place; the step to the next one, -1, 0 or 1; their number)."""
+    runs: list[tuple[int, int, int]] = []
+    for place in places:
+        first, step, count = runs[-1] if runs else (place, 0, 0)
+        if count == 1 and abs(place - first) <= 1:
+            runs[-1] = first, place - first, 2
+        elif count > 1 and place == first + count * step:
+            runs[-1] = first, step, count + 1
+        else:
+            runs.append((place, 1, 1))
+    return runs
+
+
+def _part(x: Array, axis: int, first: int, step: int, count: int) -> Array:
+    """Return a view of places along an axis; the step is -1, 0 or 1."""
+    before, end = (slice(None),) * axis, first + step * count
+    if step == 0:
+        shape = tuple(count if place == axis else n for place, n in enumerate(x.shape))
+        return broadcast_to(x[(*before, slice(first, first + 1))], shape)
+    return x[(*before, slice(first, end if end >= 0 else None, step))]
+
+
 @recordable
 @shown("{}(np.array([1.0, 2.0]), [(1, 0)], -np.inf)", "array([-inf,   1.,   2.])")
-def pad(x: Array, widths: int | Sequence[tuple[int, int]], value: float = 0.0) -> Array:
-    """Pad `x` with a constant `value`; see :func:`pad_zeros`."""
+def filled_around(x: Array, widths: int | Sequence[tuple[int, int]], value: float) -> Array:
+    """Return `x` with a constant around it: see :func:`pad`."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"`x` must be an ndarray; received {kind_of(x)}")
     pairs = specs.pad_widths(widths, x.ndim)

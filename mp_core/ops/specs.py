@@ -21,7 +21,8 @@ from mp_core.utilities.arguments import axes_of, axis_of, boolean, integer
 __all__ = [
     "Rule", "Shape", "Spec", "attended", "averaged", "both", "broadcast", "broadcast_to", "cast_to", "clipped",
     "combined", "compared", "concatenated", "converted", "counted", "divided", "end_to_end", "expanded", "flipped",
-    "floating", "indexed", "joined", "kept", "matrix_product", "merged", "moved", "negated", "pad_widths", "padded",
+    "floating", "halved", "indexed", "joined", "kept", "matrix_product", "merged", "moved", "negated", "pad_widths",
+    "padded",
     "places", "powered", "product_type", "quantified", "raveled", "reduced", "reduced_float", "reshaped", "rows",
     "selected", "split", "squared", "squeezed", "stacked", "swapped", "totalled", "transposed", "truths",
 ]  # fmt: skip
@@ -232,6 +233,18 @@ def rows(x: Operand, axis: Any = -1, **_: Any) -> Spec:
     return floating(x)
 
 
+def halved(x: Operand, axis: int = -1) -> Spec:
+    """Return the shape with half of the length of an axis, which is even; integers give float32."""
+    shape = list(_shape(x))
+    place = axis_of(axis, len(shape))
+    length = shape[place]
+    if length is not None:
+        if length % 2:
+            raise ValueError(f"the length of axis {axis} must be even; received shape {tuple(shape)}")
+        shape[place] = length // 2
+    return Spec(tuple(shape), _floating(_dtype(x)))
+
+
 def _without(shape: Shape, axis: Any, keepdims: bool) -> Shape:
     places = _places(axis, len(shape))
     if boolean(keepdims, "keepdims"):
@@ -411,7 +424,7 @@ def stacked(x: Sequence[Operand], axis: int = 0) -> Spec:
     return Spec(concatenated([expanded(each, axis) for each in x], axis).shape, joined(*x))
 
 
-def padded(x: Operand, widths: Any, value: Operand = 0.0) -> Spec:
+def padded(x: Operand, widths: Any, value: Operand = None, mode: str = "constant") -> Spec:
     """Return the shape with longer axes."""
     shape = _shape(x)
     lengths = zip(shape, pad_widths(widths, len(shape)), strict=True)

@@ -111,17 +111,13 @@ ABSENT: dict[str, dict[str, str]] = {
         "view_as_complex view_as_real": _SIGNALS,
         "image depth_to_space space_to_depth fold unfold": "resamples or rearranges images: prepare images before the "
         "model",
-        "adaptive_average_pool adaptive_max_pool average_pool batch_normalization ctc_decode "
-        "ctc_loss layer_normalization max_pool moments multi_hot rms_normalization "
+        "ctc_decode ctc_loss layer_normalization moments multi_hot rms_normalization "
         "separable_conv binary_crossentropy categorical_crossentropy sparse_categorical_crossentropy":
             "is a layer of `mp.layers`, a function of `mp.losses` or of `mp.utils`",
-        "celu elu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu soft_shrink "
-        "sparse_plus sparse_sigmoid sparsemax squareplus swish tanh_shrink threshold":
-            "is a function of `mp.activations`",
         "copy dtype is_tensor saturate_cast size ndim view":
             "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",
-        "allclose amax amin append arccos arccosh arcsin arcsinh arctan2 arctanh argpartition "
+        "allclose amax amin append arctan2 argpartition "
         "array array_split average bartlett bincount bitwise_and bitwise_invert bitwise_left_shift "
         "bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman cbrt cdist corrcoef correlate "
         "count_nonzero cross cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit "
@@ -132,7 +128,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter nonzero "
         "outer percentile prod ptp quantile rad2deg rearrange right_shift rot90 scatter "
         "scatter_update searchsorted segment_max segment_min segment_prod segment_sum signbit sinc "
-        "slice slice_update take_along_axis tensordot trace trapezoid tri trunc "
+        "slice slice_update take_along_axis tensordot trace trapezoid tri "
         "unique unravel_index unstack vander vdot vsplit vstack":
             _NUMPY,
     },

@@ -27,6 +27,7 @@ from fuzz.check import UNIT, WIDE, Case, check, wide
 from fuzz.convolutions import CONVOLUTIONS
 from fuzz.products import PRODUCTS
 from mp_core import ops
+from mp_core.ops import piecewise
 
 __all__ = ["COMPARISONS", "OPERATIONS", "UNDRAWN", "run"]
 
@@ -270,6 +271,8 @@ def pool(rng):
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
                "logical_xor")  # fmt: skip
+ELEMENTARY = ("expm1", "exp2", "sinh", "cosh", "sin", "cos", "tan", "arctan", "arcsin", "arccos", "arcsinh", "arccosh",
+              "arctanh")  # fmt: skip
 OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "add": pair(ops.add, np.add),
     "subtract": pair(ops.subtract, np.subtract),
@@ -292,13 +295,11 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "floor": one(ops.floor, np.floor, 0),
     "ceil": one(ops.ceil, np.ceil, 0),
     "round": one(ops.round, np.rint, 0),
+    "trunc": one(ops.trunc, np.trunc, 0),
     "sign": one(ops.sign, np.sign, 0),
     "reciprocal": one(ops.reciprocal, np.reciprocal, 1),
     "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 1, positive=True),
-    **{
-        name: one(getattr(ops, name), getattr(np, name), 1)
-        for name in ("expm1", "exp2", "sinh", "cosh", "sin", "cos", "tan", "arctan")
-    },
+    **{name: one(getattr(ops, name), getattr(np, name), 1) for name in ELEMENTARY},
     **{name: one(getattr(ops, name), getattr(np, name), 1, positive=True) for name in ("log2", "log10")},
     "erf": one(ops.erf, special.erf, 1),
     "erfc": one(ops.erfc, special.erfc, 1),
@@ -356,6 +357,19 @@ UNDRAWN = {
     **dict.fromkeys(("arange", "eye", "full", "full_like", "linspace", "ones", "zeros"), "reads no elements"),
     **dict.fromkeys(("all", "any", "isfinite", "isinf", "isnan", "one_hot"), "made of comparisons and sums"),
     **dict.fromkeys(("cumsum", "dot", "norm", "tril", "triu"), "made of sums, products and choices, which are drawn"),
+    **dict.fromkeys(piecewise.__all__, "made of comparisons, choices and functions, which are drawn"),
+    "resize": "made of look-ups, products and sums, which are drawn",
+    **dict.fromkeys(
+        ("batch_normalization", "group_normalization", "local_response_normalization"),
+        "made of means, sums and powers, which are drawn",
+    ),
+    **dict.fromkeys(
+        ("dequantize_linear", "dynamic_quantize_linear", "matmul_integer", "quantize_linear"),
+        "made of products and functions of elements, which are drawn",
+    ),
+    **dict.fromkeys(("gru", "lstm", "simple_rnn"), "made of products and gates, which are drawn"),
+    **dict.fromkeys(("adaptive_average_pool", "adaptive_max_pool"), "made of means and extremes, which are drawn"),
+    **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),
     **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
 }
 """Public operations without a row, and why."""

@@ -12,7 +12,7 @@ from mp_core.core import pooling as _pooling
 from mp_core.core.convert import filled
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.gradients.registry import gradient_of
-from mp_core.ops.padding import pad
+from mp_core.ops.padding import filled_around
 from mp_core.ops.pairs import ragged_rotary, rotary
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.specs import pad_widths
@@ -105,7 +105,7 @@ def _(d: Array, out: Array, *arrays: Array, axis: int) -> dict[str, Any]:
     return {"arrays": tuple(d[(*[slice(None)] * axis, span)] for span in spans)}
 
 
-@gradient_of(pad)
+@gradient_of(filled_around)
 def _(d: Array, out: Array, x: Array, widths: Any, value: Any = 0.0) -> dict[str, Any]:
     pairs = pad_widths(widths, x.ndim)
     inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, pairs, strict=True))
