@@ -21,7 +21,8 @@ class ProgramModel(Model):
     ----------
     program : Program
     policy : str or DTypePolicy, optional
-        The policy of the model. Floats of the program are computed in its compute dtype.
+        The policy of the model: all floats of at most 32 bits are computed in its compute dtype, whatever their types
+        in the program. None: each value has the type that the program states.
     **kwargs
         Arguments of :class:`~mp_core.layers.Layer`.
 
@@ -34,7 +35,7 @@ class ProgramModel(Model):
     _sample_independence = "unknown"
 
     def __init__(self, program: Program, policy: Any = None, **kwargs: Any) -> None:
-        super().__init__(dtype=policy, **kwargs)
+        super().__init__(dtype=policy, autocast=policy is not None, **kwargs)
         refused = refusals(program)
         if refused:
             raise RefusedError(f"{len(refused)} nodes of the program cannot run here:\n" + "\n".join(refused))
@@ -46,11 +47,12 @@ class ProgramModel(Model):
 
     def build(self, input_shape: Any = None) -> None:
         """Create the layers and variables of the program; shapes of inputs do not matter."""
-        self._steps, self.parts, constants = built(self.program, self.dtype_policy)
+        self._steps, self.parts, constants = built(self.program, self.dtype_policy if self.autocast else None)
         self._constants = {name: self._weight(name, x) if is_weight(x) else x for name, x in constants.items()}
 
     def _weight(self, name: str, x: Array) -> AutoCastVariable:
-        return self.add_weight(x.shape, lambda shape, dtype: x, name=name)
+        dtype = None if self.autocast else x.dtype.name
+        return self.add_weight(x.shape, lambda shape, dtype: x, dtype, name=name)
 
     @property
     def input_names(self) -> list[str]:
