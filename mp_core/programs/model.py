@@ -3,11 +3,12 @@
 from typing import Any
 
 from mp_core.arrays import Array
-from mp_core.files.program import Program, map_values
+from mp_core.files.program import Program
 from mp_core.layers import Layer
 from mp_core.policies.autocast import AutoCastVariable
-from mp_core.programs.building import Step, built, is_weight
-from mp_core.programs.registry import RefusedError, refusals
+from mp_core.programs.building import Step, built, is_weight, run
+from mp_core.programs.checks import refusals
+from mp_core.programs.registry import RefusedError
 from mp_core.training.models import Model
 
 __all__ = ["ProgramModel"]
@@ -34,7 +35,7 @@ class ProgramModel(Model):
 
     def __init__(self, program: Program, policy: Any = None, **kwargs: Any) -> None:
         super().__init__(dtype=policy, **kwargs)
-        refused = refusals(program.nodes)
+        refused = refusals(program)
         if refused:
             raise RefusedError(f"{len(refused)} nodes of the program cannot run here:\n" + "\n".join(refused))
         self.program = program
@@ -65,14 +66,11 @@ class ProgramModel(Model):
         """Return the output, or a dict of several outputs by name."""
         values: dict[str, Any] = dict(zip(self.input_names, inputs, strict=False)) | named
 
-        def value(name: str) -> Any:
-            return values[name] if name in values else read(self._constants[name])
+        def constant(name: str) -> Any:
+            return read(self._constants[name])
 
-        for step in self._steps:
-            arguments, options = map_values(value, (step.arguments, step.options))
-            found = step.function(*arguments, **options)
-            values.update(zip(step.outputs, found if len(step.outputs) > 1 else (found,), strict=False))
-        outputs = {name: value(name) for name in self.program.outputs}
+        run(self._steps, values, constant)
+        outputs = {name: values[name] if name in values else constant(name) for name in self.program.outputs}
         return outputs if len(outputs) > 1 else outputs[self.program.outputs[0]]
 
 

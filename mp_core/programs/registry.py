@@ -7,13 +7,13 @@ parameter annotated as :data:`~typing.Literal` has only these values, or lists o
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from mp_core.files.program import Node
 
-__all__ = ["OPERATORS", "Operator", "RefusedError", "operator", "operator_of", "refusals"]
+__all__ = ["OPERATORS", "Operator", "RefusedError", "operator", "operator_of", "refusal"]
 
 F = TypeVar("F")
 
@@ -56,12 +56,8 @@ def operator_of(node: Node) -> Callable[..., Any] | None:
     return next((version.function for version in versions if version.since <= max(node.version, 1)), None)
 
 
-def refusals(nodes: Iterable[Node]) -> list[str]:
-    """Return a line for each node that mp_core does not run: its name, operator and the reason."""
-    return [f"{node.name or node.outputs[0]} ({node.operator}): {why}" for node in nodes if (why := _refusal(node))]
-
-
-def _refusal(node: Node) -> str | None:
+def refusal(node: Node) -> str | None:
+    """Return why mp_core does not run a node, or None if it does."""
     function = operator_of(node)
     if function is None:
         known = node.operator in OPERATORS

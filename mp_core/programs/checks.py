@@ -1,0 +1,78 @@
+"""What of a program mp_core does not run, found before anything runs."""
+
+from collections.abc import Iterable, Iterator
+
+from mp_core.files.program import Node, Program, Value
+from mp_core.programs.registry import refusal
+
+__all__ = ["refusals"]
+
+_OF_SHAPES = {"Shape", "Size"}
+"""Operators whose results depend on shapes only."""
+
+
+def refusals(program: Program, given: Iterable[str] = ()) -> list[str]:
+    """Return a line for each node that mp_core does not run: its name, operator and the reason.
+
+    `given`: the inputs and captured values that depend on shapes and constants only.
+    """
+    static, found = {*program.constants, *given}, []
+    for node in program.nodes:
+        found += [f"{node.name or node.outputs[0]} ({node.operator}): {why}" for why in _reasons(node, static)]
+        for inner in _programs(node):
+            found += refusals(inner, {*static, *_static_inputs(node, inner, static)})
+        if _is_static(node, static):
+            static.update(node.outputs)
+    return found
+
+
+def _reasons(node: Node, static: set[str]) -> Iterator[str]:
+    why = refusal(node)
+    if why is not None:
+        yield why
+    elif node.operator == "If" and not _are_static(node.arguments[:1], static):
+        yield "its condition depends on the elements of inputs, not only on shapes and constants"
+    elif node.operator == "Loop":
+        body = next(iter(_programs(node)))
+        goes_on = {*static, *_static_inputs(node, body, static)}
+        ends = _are_static(node.arguments[:2], static) and body.outputs[0] in _static_names(body, goes_on)
+        if not ends:
+            yield "the number of its trips depends on the elements of inputs, not only on shapes and constants"
+
+
+def _programs(node: Node) -> list[Program]:
+    return [x for x in node.options.values() if isinstance(x, Program)]
+
+
+def _are_static(arguments: Iterable[object], static: set[str]) -> bool:
+    return all(x.name in static for x in arguments if isinstance(x, Value))
+
+
+def _is_static(node: Node, static: set[str]) -> bool:
+    """Return whether the results of a node depend on shapes and constants only."""
+    captured = (name for inner in _programs(node) for name in inner.captured())
+    return node.operator in _OF_SHAPES or all(name in static for name in (*node.inputs(), *captured))
+
+
+def _static_names(program: Program, given: Iterable[str]) -> set[str]:
+    """Return the values of a program that depend on shapes and constants only."""
+    static = {*program.constants, *given}
+    for node in program.nodes:
+        if _is_static(node, static):
+            static.update(node.outputs)
+    return static
+
+
+def _static_inputs(node: Node, body: Program, static: set[str]) -> set[str]:
+    """Return the inputs of a graph in a Loop that depend on shapes and constants only, in each trip."""
+    if node.operator != "Loop":
+        return set()
+    trip, goes_on, *carried = (x.name for x in body.inputs)
+    found = {trip, goes_on} | {name for name, x in zip(carried, node.arguments[2:], strict=False)
+                               if _are_static([x], static)}  # fmt: skip
+    while True:
+        names = _static_names(body, {*static, *found})
+        changed = {name for name, out in zip(carried, body.outputs[1:], strict=False) if out not in names} & found
+        if not changed:
+            return found
+        found -= changed
