@@ -1,14 +1,15 @@
 """The operators of programs: each is a function that calls operations of :mod:`mp_core.ops`.
 
 The parameters of the function are the arguments and options of the node, with their defaults. So an option that the
-function does not have is one that mp_core does not support, and a program with it is refused before it runs.
+function does not have is one that mp_core does not support, and a program with it is refused before it runs. A
+parameter annotated as :data:`~typing.Literal` has only these values, or lists of them.
 """
 
 import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from mp_core.files.program import Node
 
@@ -61,8 +62,18 @@ def refusal(node: Node) -> str | None:
     if function is None:
         known = node.operator in OPERATORS
         return f"version {node.version} of the operator is too old" if known else "the operator is not supported"
+    signature = inspect.signature(function)
     try:
-        inspect.signature(function).bind(*node.arguments, **node.options)
+        given = signature.bind(*node.arguments, **node.options).arguments
     except TypeError as error:
         return str(error)
+    for name, value in given.items():
+        allowed = _choices(signature.parameters[name].annotation)
+        if allowed and not all(x in allowed for x in (value if isinstance(value, list | tuple) else [value])):
+            return f"`{name}` must be one of {allowed}; received {value!r}"
     return None
+
+
+def _choices(annotation: Any) -> tuple[Any, ...]:
+    """Return the values that a parameter may have, if its annotation lists them."""
+    return get_args(annotation) if get_origin(annotation) is Literal else ()

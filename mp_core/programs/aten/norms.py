@@ -1,0 +1,88 @@
+"""Normalizations and softmax."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.programs.aten.elementwise import cast
+from mp_core.programs.registry import operator
+
+__all__: list[str] = []
+
+
+@operator("aten.softmax.int", "aten._softmax.default", "aten._safe_softmax.default")
+def softmax(self: Any, dim: int, half_to_float: bool = False, dtype: str | None = None) -> Any:
+    """Return ``exp(x)`` divided by its sum along an axis."""
+    return ops.softmax(cast(self, dtype), axis=dim)
+
+
+@operator("aten.log_softmax.int", "aten._log_softmax.default")
+def log_softmax(self: Any, dim: int, half_to_float: bool = False, dtype: str | None = None) -> Any:
+    """Return the logarithm of the softmax."""
+    return ops.log_softmax(cast(self, dtype), axis=dim)
+
+
+@operator("aten.layer_norm.default")
+def layer_norm(
+    input: Any,
+    normalized_shape: Sequence[int],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Any:
+    """Return the input normalized over its last axes."""
+    return ops.layer_norm(input, weight, bias, axis=_last(normalized_shape), epsilon=eps)
+
+
+@operator("aten.native_layer_norm.default")
+def native_layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
+    """Return the normalized input, the means, and the reciprocals of the standard deviations."""
+    axes = _last(normalized_shape)
+    return (
+        layer_norm(input, normalized_shape, weight, bias, eps),
+        lambda: ops.mean(cast(input, "float32"), axes, keepdims=True),
+        lambda: ops.rsqrt(ops.add(ops.var(cast(input, "float32"), axes, True), eps)),
+    )
+
+
+@operator("aten.rms_norm.default", "aten._fused_rms_norm.default")
+def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, eps: float | None = None) -> Any:
+    """Return the input divided by its root mean square over the last axes."""
+    epsilon = float(np.finfo(np.float32).eps) if eps is None else eps
+    return ops.rms_norm(input, weight, axis=_last(normalized_shape), epsilon=epsilon)
+
+
+def _last(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(range(-len(shape), 0))
+
+
+@operator("aten.group_norm.default")
+def group_norm(
+    input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
+) -> Any:
+    """Return the input normalized over groups of channels and all places."""
+    groups = ops.reshape(input, (input.shape[0], num_groups, -1))
+    return affine(ops.reshape(ops.layer_norm(groups, epsilon=eps), input.shape), weight, bias)
+
+
+@operator("aten._native_batch_norm_legit_no_training.default")
+def batch_norm_of_averages(
+    input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
+) -> Any:
+    """Return the input normalized by moving averages, channel by channel, and two empty arrays."""
+    scale = ops.rsqrt(ops.add(cast(running_var, "float32"), eps))
+    scale = scale if weight is None else ops.multiply(scale, cast(weight, "float32"))
+    shift = ops.multiply(ops.negative(cast(running_mean, "float32")), scale)
+    shift = shift if bias is None else ops.add(shift, cast(bias, "float32"))
+    none = np.zeros(0, np.float32)
+    return cast(affine(cast(input, "float32"), scale, shift), input.dtype.name), none, none
+
+
+def affine(x: Any, scale: Any, shift: Any) -> Any:
+    """Return ``x * scale + shift``, with a number for each channel, at axis 1."""
+    after = (-1, *(1,) * (x.ndim - 2))
+    x = x if scale is None else ops.multiply(x, ops.reshape(scale, after))
+    return x if shift is None else ops.add(x, ops.reshape(shift, after))
