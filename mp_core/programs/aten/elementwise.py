@@ -28,7 +28,10 @@ def cast(x: Any, dtype: str | None) -> Any:
     array = np.asarray(x) if isinstance(x, bool | int | float) else x
     if array.dtype == parse(dtype):
         return array
-    return ops.not_equal(array, 0) if dtype == "bool" else ops.cast(array, dtype)
+    if dtype == "bool":
+        return ops.not_equal(array, 0)
+    with np.errstate(invalid="ignore"):  # torch does not warn of a NaN that becomes an integer
+        return ops.cast(array, dtype)
 
 
 def _of_two(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
