@@ -190,15 +190,14 @@ def softplus(self: Any, beta: Literal[1] = 1, threshold: float = 20) -> Any:
     return ops.softplus(self)
 
 
-@operator("aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default")
+@operator("aten._to_copy.default")
 def to_copy(self: Any, dtype: str | None = None) -> Any:
     """Return an array in another type."""
     return cast(self, dtype)
 
 
-@operator("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.contiguous.default",
-          "aten.lift_fresh_copy.default", "aten.dropout.default")  # fmt: skip
-def same(self: Any, p: float = 0.0, train: Literal[False] = False) -> Any:
+@operator("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+def same(self: Any) -> Any:
     """Return the array: arrays of programs are never written to."""
     return self
 
