@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mp_core.arrays import cast
 from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.files.program import Node, Program, Value, map_values
@@ -140,16 +141,53 @@ class _Building:
         return f"{name}_{same}" if same else name
 
 
+_FLOATS = {"float32": 1, "float16": 10, "bfloat16": 16}
+"""The types of floats that a policy replaces, and their numbers in ONNX."""
+_TYPE_OPTIONS = {"dtype", "output_datatype", "output_dtype", "to"}
+"""Options whose value is a type."""
+
+
+def retyped(node: Node, dtype: str) -> Node:
+    """Return a node whose options name `dtype` in place of other types of floats."""
+    numbers = {**dict.fromkeys(_FLOATS.values(), _FLOATS[dtype]), **dict.fromkeys(_FLOATS, dtype)}
+    options = {
+        name: numbers.get(x, x) if name in _TYPE_OPTIONS else in_type(x, dtype) for name, x in node.options.items()
+    }
+    return replace(node, options=options)
+
+
+def in_type(x: Any, dtype: str) -> Any:
+    """Return floats that a policy replaces in its type; other values as they are."""
+    is_replaced = isinstance(x, np.ndarray | np.generic) and x.dtype.name in _FLOATS
+    return np.asarray(cast(x, dtype)) if is_replaced and x.dtype.name != dtype else x
+
+
+def _types(program: Program) -> set[str]:
+    """Return the types of the floats of a program."""
+    numbers = {number: name for name, number in _FLOATS.items()}
+    found = {x.dtype for x in program.inputs} | {x.dtype.name for x in program.constants.values()}
+    found |= {
+        numbers.get(x, x) for node in program.nodes for x in (node.options.get("to"),) if isinstance(x, int | str)
+    }
+    return {x for x in found if x in _FLOATS or x == "float64"}
+
+
 def built(program: Program, policy: Any) -> tuple[list[Step], dict[str, Layer], dict[str, Any]]:
     """Return the calls that compute a program, the layers among them, and the constants that they read."""
     building = _Building(program, policy)
     nodes = needed([with_branches(node) for node in program.nodes], program.outputs)
+    if policy is not None:
+        nodes = [retyped(node, policy.compute_dtype) for node in nodes]
     nodes = [node for node in nodes if not building.folds(node)]
-    nodes = needed(simplified(nodes, building.constants, program.outputs), program.outputs)
+    types = _types(program)
+    floats = {x.name for x in program.inputs if x.dtype in types and (len(types) == 1 or policy is not None)}
+    nodes = needed(simplified(nodes, building.constants, program.outputs, floats), program.outputs)
     steps = [building.step(node) for node in nodes]
     read = {name for step in steps for name in Node("", step.arguments, (), step.options).inputs()}
     read.update(program.outputs)
     constants = {name: as_floats(x) for name, x in building.constants.items() if name in read}
+    if policy is not None:
+        constants = {name: x if is_weight(x) else in_type(x, policy.compute_dtype) for name, x in constants.items()}
     return steps, building.layers, constants
 
 

@@ -6,7 +6,7 @@ computed before it is read.
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -23,13 +23,14 @@ from mp_core.layers.base.building import build_shapes_of
 from mp_core.layers.registry import layer_classes
 from mp_core.policies import dtype_policies
 from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.programs.building import Branch, Step, step_of
 from mp_core.programs.registry import refusal
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.registry import class_and_config, known_classes
 from mp_core.utilities.serialization import serialize_keras_object
 
-__all__ = ["Opened", "opened", "save"]
+__all__ = ["Content", "opened", "save"]
 
 _PROGRAM, _WEIGHTS = "program.json", "model.safetensors"
 _FORMAT = "mp_core.program.1"
@@ -38,42 +39,24 @@ _BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, NotImpleme
 """What a file with a wrong value may raise while it is read."""
 
 
-class Opened(NamedTuple):
-    """The content of a folder."""
+class Content(NamedTuple):
+    """What a model is made of."""
 
-    program: Program  # Without nodes and constants.
-    steps: list[Step]
-    layers: dict[str, Layer]
-    constants: dict[str, Any]
-    policy: Any
+    program: Program  # Its inputs, outputs and name.
+    steps: Sequence[Step]
+    layers: Mapping[str, Layer]
+    constants: Mapping[str, Any]
+    policy: DTypePolicy
+    autocast: bool  # Whether the policy decides the types of all floats, not the program.
 
 
 # ---- writing
 
 
-def save(
-    program: Program,
-    steps: Iterable[Step],
-    layers: Mapping[str, Layer],
-    constants: Mapping[str, Any],
-    policy: Any,
-    path: str | PathLike[str],
-    *,
-    force: bool,
-) -> None:
+def save(content: Content, path: str | PathLike[str], *, force: bool) -> None:
     """Write a folder; it appears only when all of it is on the disk."""
     writer = _Writer()
-    content = {
-        "format": _FORMAT,
-        "name": program.name,
-        "policy": serialize_keras_object(policy),
-        "inputs": [[x.name, x.dtype, x.shape] for x in program.inputs],
-        "outputs": program.outputs,
-        "steps": [writer.step(step) for step in steps],
-        "layers": {name: writer.layer(name, layer) for name, layer in layers.items()},
-        "constants": {name: writer.constant(name, x) for name, x in constants.items()},
-    }
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(writer.content(content), allow_nan=False, separators=(",", ":"))
     target = path_of(path, "filepath").resolve()
     check_free(target, {_PROGRAM, _WEIGHTS}, [], force=force)
     with temporary_beside(target) as temporary:
@@ -88,6 +71,21 @@ class _Writer:
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
+
+    def content(self, content: Content) -> dict[str, Any]:
+        """Return the parts of a model."""
+        program = content.program
+        return {
+            "format": _FORMAT,
+            "name": program.name,
+            "policy": serialize_keras_object(content.policy),
+            "autocast": content.autocast,
+            "inputs": [[x.name, x.dtype, x.shape] for x in program.inputs],
+            "outputs": program.outputs,
+            "steps": [self.step(step) for step in content.steps],
+            "layers": {name: self.layer(name, layer) for name, layer in content.layers.items()},
+            "constants": {name: self.constant(name, x) for name, x in content.constants.items()},
+        }
 
     def array(self, name: str, x: Any) -> str:
         """Add an array to the file of weights and return its name there."""
@@ -137,7 +135,7 @@ class _Writer:
 # ---- reading
 
 
-def opened(path: str | PathLike[str]) -> Opened:
+def opened(path: str | PathLike[str]) -> Content:
     """Read a folder; raise ValueError if its content is not that of a program."""
     folder = path_of(path, "path")
     content = load_json((folder / _PROGRAM).read_bytes(), str(folder / _PROGRAM))
@@ -157,7 +155,7 @@ class _Reader:
         self.arrays = arrays
         self.layers: dict[str, Layer] = {}
 
-    def opened(self, content: Mapping[str, Any]) -> Opened:
+    def opened(self, content: Mapping[str, Any]) -> Content:
         """Return the content of a folder."""
         self.layers = {name: self.layer(entry) for name, entry in content["layers"].items()}
         inputs = tuple(Input(str(name), str(dtype), _shape(shape)) for name, dtype, shape in content["inputs"])
@@ -166,7 +164,8 @@ class _Reader:
         known = {x.name for x in inputs} | constants.keys()
         steps = self.steps(content["steps"], known, outputs)
         policy = dtype_policies.deserialize(content["policy"])
-        return Opened(Program(inputs, outputs, (), {}, str(content["name"])), steps, self.layers, constants, policy)
+        program = Program(inputs, outputs, (), {}, str(content["name"]))
+        return Content(program, steps, self.layers, constants, policy, content["autocast"] is True)
 
     def steps(self, entries: Any, known: Iterable[str], outputs: Iterable[str]) -> list[Step]:
         """Return steps; raise ValueError if one reads a value that is not known before it."""

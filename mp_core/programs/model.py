@@ -34,7 +34,8 @@ class ProgramModel(Model):
     ----------
     program : Program
     policy : str or DTypePolicy, optional
-        The policy of the model. Floats of the program are computed in its compute dtype.
+        The policy of the model: all floats of at most 32 bits are computed in its compute dtype, whatever their types
+        in the program. None: each value has the type that the program states.
     **kwargs
         Arguments of :class:`~mp_core.layers.Layer`.
 
@@ -55,11 +56,11 @@ class ProgramModel(Model):
     _sample_independence = "unknown"
 
     def __init__(self, program: Program, policy: Any = None, **kwargs: Any) -> None:
-        super().__init__(dtype=policy, **kwargs)
+        super().__init__(dtype=policy, autocast=policy is not None, **kwargs)
         refused = refusals(program)
         if refused:
             raise RefusedError(f"{len(refused)} nodes of the program cannot run here:\n" + "\n".join(refused))
-        self._set_steps(replace(program, constants={}), *built(program, self.dtype_policy))
+        self._set_steps(replace(program, constants={}), *built(program, self.dtype_policy if self.autocast else None))
 
     def _set_steps(
         self, program: Program, steps: Sequence[Step], parts: dict[str, Layer], constants: dict[str, Any]
@@ -75,7 +76,8 @@ class ProgramModel(Model):
         """Mark the model as built: its layers and variables do not depend on the shapes of inputs."""
 
     def _weight(self, name: str, x: Array) -> AutoCastVariable:
-        return self.add_weight(x.shape, lambda shape, dtype: x, name=name)
+        dtype = None if self.autocast else x.dtype.name
+        return self.add_weight(x.shape, lambda shape, dtype: x, dtype, name=name)
 
     @property
     def input_names(self) -> list[str]:
@@ -158,11 +160,14 @@ class ProgramModel(Model):
         OSError
             A file cannot be written, or the folder exists (:class:`FileExistsError`).
         """
-        from mp_core.programs.folders import save  # inference does not load it
+        from mp_core.programs.folders import Content, save  # inference does not load it
 
         if include_optimizer:
             raise ValueError("`include_optimizer` must be False: the folder of a program has no optimizer")
-        save(self.program, self._steps, self.parts, self._constants, self.dtype_policy, filepath, force=overwrite)
+        content = Content(
+            self.program, self._steps, self.parts, self._constants, self.dtype_policy, self.autocast
+        )
+        save(content, filepath, force=overwrite)
 
     @classmethod
     def from_folder(cls, path: str | PathLike[str], policy: Any = None) -> Self:
@@ -185,7 +190,7 @@ class ProgramModel(Model):
 
         found = opened(path)
         model = cls.__new__(cls)
-        Model.__init__(model, dtype=found.policy, name=found.program.name or None)
+        Model.__init__(model, dtype=found.policy, autocast=found.autocast, name=found.program.name or None)
         model._set_steps(found.program, found.steps, found.layers, found.constants)
         return model if policy is None else model.with_policy(policy)
 

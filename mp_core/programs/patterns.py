@@ -17,7 +17,7 @@ import ast
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
 from typing import Any
@@ -31,6 +31,19 @@ __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
 
 _NEUTRAL = {"Add": 0.0, "Mul": 1.0, "aten.add.Tensor": 0.0, "aten.mul.Tensor": 1.0}
 """Operators whose operands may be in any order -> the operand that changes nothing."""
+_FLOATS = {
+    "AveragePool", "BatchNormalization", "Conv", "Erf", "Exp", "Gelu", "GlobalAveragePool", "LayerNormalization", "Log",
+    "RMSNormalization", "Sigmoid", "Softmax", "Sqrt", "Swish", "Tanh", "mp_core.attention", "mp_core.dense",
+    "mp_core.embedding", "mp_core.residual_norm",
+}  # fmt: skip
+"""Operators whose results are floats of the type of the program."""
+_SAME_TYPE = {
+    "Add", "Clip", "Concat", "Div", "Expand", "Flatten", "MatMul", "Mul", "Neg", "Pad", "Pow", "ReduceMean",
+    "ReduceSum", "Relu", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze",
+}  # fmt: skip
+"""Operators whose results have the type of the first argument."""
+_FARTHEST = 64
+"""The largest number of nodes over which types are followed."""
 _CLOSE = 2.0**-20
 """Largest relative difference of constants: those of exporters are rounded to float32, or several roundings of one."""
 
@@ -46,11 +59,16 @@ class Graph:
         Name -> value. Rules may add to it.
     outputs : collection of str
         Names of values that must be computed in any case.
+    floats : collection of str
+        Names of inputs of the type in which all floats of the program are; empty if they are of several types.
     """
 
-    def __init__(self, nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...]) -> None:
+    def __init__(
+        self, nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...], floats: Collection[str] = ()
+    ) -> None:
         self.constants = constants
         self.outputs = outputs
+        self.floats = floats
         self.aliases: dict[str, Value] = {}  # a value -> the value that it equals
         self.producers = {name: node for node in nodes for name in node.outputs if name}
         self.uses = Counter(name for node in nodes for name in node.inputs())
@@ -70,6 +88,20 @@ class Graph:
         if isinstance(found, np.ndarray | np.generic):
             return float(found.reshape(())) if found.size == 1 and found.dtype.kind != "b" else None
         return float(found) if type(found) in (int, float) else None
+
+    def is_float(self, argument: Any) -> bool:
+        """Return whether an argument is known to have the float type of the program."""
+        seen = 0
+        while isinstance(argument, Value) and argument.name not in self.floats and seen < _FARTHEST:
+            node, seen = self.producer(argument), seen + 1
+            if node is None or not node.arguments:
+                return False
+            if node.operator in _FLOATS:
+                return bool(self.floats)
+            if node.operator not in _SAME_TYPE:
+                return False
+            argument = node.arguments[0]
+        return isinstance(argument, Value) and argument.name in self.floats
 
     def add_constant(self, name: str, value: Any) -> Value:
         """Add a constant whose name begins with `name`; return it as an argument."""
@@ -178,9 +210,14 @@ def pattern(*texts: str) -> Callable[[Build], Build]:
     return register
 
 
-def simplified(nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...]) -> list[Node]:
-    """Return nodes with patterns replaced. Nodes that are no longer needed are still among them."""
-    graph, found = Graph(nodes, constants, outputs), []
+def simplified(
+    nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...], floats: Collection[str] = ()
+) -> list[Node]:
+    """Return nodes with patterns replaced. Nodes that are no longer needed are still among them.
+
+    The arguments are those of :class:`Graph`.
+    """
+    graph, found = Graph(nodes, constants, outputs, floats), []
     for node in nodes:
         waiting = [graph.renamed(node)]
         while waiting:

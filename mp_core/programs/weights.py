@@ -77,6 +77,13 @@ def _dense_of(node: Node, constant: Constant, *, name: str, dtype: Any) -> Call:
     return Call(layer, (x,))
 
 
+@weighted("mp_core.embedding")
+def _embedding_of(node: Node, constant: Constant, *, name: str, dtype: Any) -> Call:
+    """Return the call of an Embedding for rows of a constant table."""
+    indices, table = node.arguments
+    return Call(embedding(constant(table), name=name, dtype=dtype), (indices,))
+
+
 def dense(
     lines: Any,
     bias: Array | None,

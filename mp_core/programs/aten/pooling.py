@@ -2,37 +2,24 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
 from mp_core import ops
-from mp_core.programs.aten.convolution import Sizes, first, last, sizes
+from mp_core.programs.aten.convolution import Sizes, sizes
 from mp_core.programs.registry import operator
 
 __all__: list[str] = []
 
 
-def _windows(
-    x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool
-) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the lengths of windows, the steps between them, and the padding that is asked for and that is needed.
-
-    With `ceil_mode`, the last window may end after the padding; then more is needed.
-    """
+def _common(x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> dict[str, Any]:
+    """Return the arguments of a pooling operation."""
     rank = x.ndim - 2
     size = sizes(kernel_size, rank)
-    steps, pads = sizes(stride, rank) if stride or stride == 0 else size, sizes(padding, rank)
-    asked = [(0, 0), *((pad, pad) for pad in pads), (0, 0)]
-    needed = list(asked)
-    if ceil_mode:
-        for axis, (length, span, step, pad) in enumerate(zip(x.shape[2:], size, steps, pads, strict=True), 1):
-            count = -(-(length + 2 * pad - span) // step) + 1
-            count -= (count - 1) * step >= length + pad
-            needed[axis] = (pad, max((count - 1) * step + span - length - pad, pad))
-    return size, steps, asked, needed
-
-
-def _padded(x: Any, pads: list[tuple[int, int]], value: float) -> Any:
-    return ops.pad(x, pads, value) if any(map(any, pads)) else x
+    return {
+        "pool_size": size,
+        "strides": sizes(stride, rank) if stride else size,
+        "padding": [(width, width) for width in sizes(padding, rank)],
+        "data_format": "channels_first",
+        "ceil_mode": ceil_mode,
+    }
 
 
 @operator("aten.max_pool2d.default", "aten.max_pool1d.default")
@@ -41,12 +28,29 @@ def max_pool(
     kernel_size: Sizes,
     stride: Sizes = (),
     padding: Sizes = 0,
-    dilation: Literal[1] = 1,
+    dilation: Sizes = 1,
     ceil_mode: bool = False,
 ) -> Any:
     """Return the largest element of each window."""
-    size, steps, _, needed = _windows(self, kernel_size, stride, padding, ceil_mode)
-    return first(ops.window_maxima(_padded(last(self), needed, -np.inf), size, steps))
+    rates = sizes(dilation, self.ndim - 2)
+    return ops.max_pool(self, **_common(self, kernel_size, stride, padding, ceil_mode), dilation=rates)
+
+
+@operator("aten.max_pool2d_with_indices.default")
+def max_pool_with_indices(
+    self: Any,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """Return the largest element of each window, and its place."""
+    rates, common = sizes(dilation, self.ndim - 2), _common(self, kernel_size, stride, padding, ceil_mode)
+    return [
+        ops.max_pool(self, **common, dilation=rates),
+        lambda: ops.max_pool(self, **common, dilation=rates, return_indices=True)[1],
+    ]
 
 
 @operator("aten.avg_pool2d.default", "aten.avg_pool1d.default")
@@ -57,18 +61,11 @@ def avg_pool(
     padding: Sizes = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    divisor_override: Literal[None] = None,
 ) -> Any:
     """Return the mean of each window; elements of the padding count, those after it do not."""
-    size, steps, asked, needed = _windows(self, kernel_size, stride, padding, ceil_mode)
-    x = last(self)
-    count: Any = divisor_override or int(np.prod(size))
-    if divisor_override is None and (needed != asked or not count_include_pad):
-        ones = np.ones((1, *x.shape[1:-1], 1), np.float32)
-        rest = [(0, needed[axis][1] - asked[axis][1]) for axis in range(x.ndim)]
-        counted = np.pad(ones, asked, constant_values=float(count_include_pad))
-        count = ops.window_sums(np.pad(counted, rest), size, steps)
-    return ops.cast(first(ops.divide(ops.window_sums(_padded(x, needed, 0.0), size, steps), count)), self.dtype)
+    common = _common(self, kernel_size, stride, padding, ceil_mode)
+    return ops.average_pool(self, **common, count_include_pad=count_include_pad)
 
 
 @operator("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool1d.default")

@@ -9,9 +9,22 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.files.program import Node
+from mp_core.files.program import Node, Value
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.weights import is_matrix
+
+# ---- types
+
+
+@pattern("Cast(x)")
+def cast(m: Match) -> Value | None:
+    """Drop a cast of floats to the type that they have."""
+    return m["x"] if m.last.options["to"] in _FLOATS and m.graph.is_float(m["x"]) else None
+
+
+_FLOATS = {1, 10, 16}
+"""ONNX' numbers of float32, float16 and bfloat16."""
+
 
 # ---- activations
 
@@ -146,6 +159,13 @@ def biased_product(m: Match) -> Node | None:
     node, bias = m.nodes[-1], m.graph.constant(m["bias"])
     fits = len(node.arguments) == 2 and is_vector(bias) and len(bias) == m["W"].shape[1] and not node.options
     return m.replaced(node, (*node.arguments, m["bias"])) if fits else None
+
+
+@pattern("Gather(W, x, axis=0)")
+def look_up(m: Match) -> Node | None:
+    """Look up rows of a constant table."""
+    fits = is_matrix(m["W"]) and m.graph.constant(m["x"]) is None
+    return m.instead("mp_core.embedding", m["x"], m.last.arguments[0]) if fits else None
 
 
 @pattern("Add(Conv(x, W), bias)")
