@@ -21,7 +21,7 @@ from mp_core.programs.patterns import simplified
 from mp_core.programs.registry import operator_of
 from mp_core.programs.weights import CODES, MAKERS
 
-__all__ = ["Branch", "Step", "built", "is_weight", "run"]
+__all__ = ["Branch", "Step", "built", "is_weight", "run", "step_of"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ class Step:
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
     outputs: tuple[str, ...]
+    operator: str = ""  # The operator of the function. "": a layer.
+    version: int = 0  # The version of the operator.
+
+
+def step_of(node: Node) -> Step:
+    """Return the call of the function of a node's operator."""
+    function = operator_of(node)
+    assert function is not None, node
+    return Step(function, node.arguments, node.options, node.outputs, node.operator, node.version)
 
 
 def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any]) -> None:
@@ -69,7 +78,7 @@ class Branch:
 def branch(program: Program) -> Branch:
     """Return a program inside of a node. Its constants are no weights of the model."""
     nodes = [with_branches(node) for node in needed(program.nodes, program.outputs)]
-    steps = [Step(operator_of(node), node.arguments, node.options, node.outputs) for node in nodes]
+    steps = [step_of(node) for node in nodes]
     return Branch(steps, tuple(x.name for x in program.inputs), program.outputs, program.constants)
 
 
@@ -119,9 +128,7 @@ class _Building:
         if call is not None:
             self.layers[call.layer.name] = call.layer
             return Step(call.layer, call.arguments, {}, node.outputs)
-        function = operator_of(node)
-        assert function is not None, node
-        return Step(function, node.arguments, node.options, node.outputs)
+        return step_of(node)
 
     def name(self, node: Node) -> str:
         """Return the name of the layer of a node: that of its matrix in the file, or of the node."""
