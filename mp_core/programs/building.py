@@ -26,8 +26,9 @@ __all__ = ["Branch", "Step", "built", "is_weight", "run"]
 
 @dataclass(frozen=True)
 class Step:
-    """A call that computes values."""
+    """A call that computes values, in place of a node."""
 
+    operator: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
@@ -69,7 +70,7 @@ class Branch:
 def branch(program: Program) -> Branch:
     """Return a program inside of a node. Its constants are no weights of the model."""
     nodes = [with_branches(node) for node in needed(program.nodes, program.outputs)]
-    steps = [Step(operator_of(node), node.arguments, node.options, node.outputs) for node in nodes]
+    steps = [Step(node.operator, operator_of(node), node.arguments, node.options, node.outputs) for node in nodes]
     return Branch(steps, tuple(x.name for x in program.inputs), program.outputs, program.constants)
 
 
@@ -118,19 +119,17 @@ class _Building:
         call = None if maker is None else maker(node, self.constant, name=self.name(node), dtype=self.policy)
         if call is not None:
             self.layers[call.layer.name] = call.layer
-            return Step(call.layer, call.arguments, {}, node.outputs)
+            return Step(node.operator, call.layer, call.arguments, {}, node.outputs)
         function = operator_of(node)
         assert function is not None, node
-        return Step(function, node.arguments, node.options, node.outputs)
+        return Step(node.operator, function, node.arguments, node.options, node.outputs)
 
     def name(self, node: Node) -> str:
-        """Return the name of the layer of a node: that of its matrix in the file, or of the node."""
-        matrix = next((x.name for x in node.arguments if self.constant(x) is not None), "")
-        matrix = self.origins.get(matrix, matrix)
-        is_made_up = "." not in matrix or "::" in matrix
-        path = node.name.strip("/").replace("/", ".") if is_made_up and node.name else matrix
-        name = path.removesuffix(".weight").removesuffix(f".{node.operator}") or node.operator
-        same = sum(known == name or known.startswith(f"{name}_") for known in self.layers)
+        """Return the name of the layer of a node: that of its weights in the file, or of the node."""
+        names = [x.name for x in node.arguments if self.constant(x) is not None]
+        known = [name for name in (self.origins.get(name, name) for name in names) if "." in name and "::" not in name]
+        name = known[0].rpartition(".")[0] if known else node.name.strip("/").replace("/", ".") or node.operator
+        same = sum(each == name or each.startswith(f"{name}_") for each in self.layers)
         return f"{name}_{same}" if same else name
 
 
@@ -195,8 +194,9 @@ def needed(nodes: Any, outputs: tuple[str, ...]) -> list[Node]:
 
 
 def as_floats(x: Any) -> Any:
-    """Return the floats of a quantized constant; other values as they are."""
-    return dequantize(x) if isinstance(x, QuantizedArray) else x
+    """Return a constant as operations read it: floats in place of codes, at an address that kernels can read."""
+    x = dequantize(x) if isinstance(x, QuantizedArray) else x
+    return np.require(x, requirements="A") if isinstance(x, np.ndarray) else x
 
 
 def is_weight(x: Any) -> bool:
