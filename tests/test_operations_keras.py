@@ -54,6 +54,13 @@ CASES = {
     "logsumexp": lambda o, x, y: o.logsumexp(x, axis=-1, keepdims=True),
     "exp": lambda o, x, y: o.exp(x) + o.log1p(o.square(y)) + o.sqrt(o.abs(x)),
     "activations": lambda o, x, y: o.relu(x) + o.sigmoid(y) + o.tanh(x) + o.silu(y) + o.softplus(x) + o.relu6(y),
+    "piecewise": lambda o, x, y: o.elu(x, 0.5) + o.celu(y, 2.0) + o.leaky_relu(x, 0.1) + o.threshold(y, 0.1, 2.0)
+        + o.hard_sigmoid(x) + o.hard_silu(y) + o.hard_tanh(x) + o.hard_swish(x) + o.swish(y),
+    "shrinking": lambda o, x, y: o.hard_shrink(x, 0.3) + o.soft_shrink(y, 0.2) + o.tanh_shrink(x) + o.squareplus(y, 2.0)
+        + o.sparse_plus(x) + o.sparse_sigmoid(y),
+    "pools": lambda o, x, y: o.max_pool(x, 2, 1, "same") * o.average_pool(y, 3, strides=1, padding="same")
+        + o.average_pool(x, 2, data_format="channels_first")[:, :, :1],
+    "glu": lambda o, x, y: o.glu(x) * o.glu(y, axis=1)[:, :1, :3],
     "gelu": lambda o, x, y: o.gelu(x, approximate=False) + o.gelu(y, approximate=True),
     "softmax": lambda o, x, y: o.softmax(x, axis=-1) + o.log_softmax(y, axis=1),
     "clip": lambda o, x, y: o.clip(x, -0.5, 0.5),

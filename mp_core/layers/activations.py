@@ -7,11 +7,10 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.arrays.floats import as_float
 from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.core.names import Activation
-from mp_core.layers.elementwise import rounded
 from mp_core.ops.activations import activate
+from mp_core.ops.elementwise import rounded
 from mp_core.ops.functions import function_of
 from mp_core.utilities.registry import custom_object_scope, named_function
 
@@ -60,6 +59,14 @@ def __dir__() -> list[str]:
 
 Function = Callable[..., Any]
 
+# Functions of :mod:`mp_core.ops` that Keras has here too.
+celu, elu, gelu, glu, hard_shrink = ops.celu, ops.elu, ops.gelu, ops.glu, ops.hard_shrink
+hard_sigmoid, hard_silu, hard_swish, hard_tanh = ops.hard_sigmoid, ops.hard_silu, ops.hard_swish, ops.hard_tanh
+leaky_relu, log_sigmoid, relu6, selu, sigmoid = ops.leaky_relu, ops.log_sigmoid, ops.relu6, ops.selu, ops.sigmoid
+silu, soft_shrink, softsign, sparse_plus = ops.silu, ops.soft_shrink, ops.softsign, ops.sparse_plus
+sparse_sigmoid, sparsemax, squareplus, swish = ops.sparse_sigmoid, ops.sparsemax, ops.squareplus, ops.swish
+tanh, tanh_shrink, threshold = ops.tanh, ops.tanh_shrink, ops.threshold
+
 
 def linear(x: Array) -> Array:
     """Return `x`."""
@@ -84,26 +91,9 @@ def softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
     return ops.softmax(x, axis=axis)
 
 
-def threshold(x: Array, threshold: float, default_value: float) -> Array:
-    """Return `x` where ``x > threshold``, else `default_value`."""
-    return rounded(lambda x: np.where(x > threshold, x, default_value), x)
-
-
 def gelu_tanh(x: Array) -> Array:
     """Return the tanh approximation of GELU."""
     return ops.gelu(x, approximate=True)
-
-
-def elu(x: Array, alpha: float = 1.0) -> Array:
-    """Return `x` where ``x >= 0``, else ``alpha * (exp(x) - 1)``."""
-    if alpha == 1.0:
-        return activate("elu", x)
-    return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x)), x)
-
-
-def leaky_relu(x: Array, negative_slope: float = 0.2) -> Array:
-    """Return `x` where ``x >= 0``, else ``negative_slope * x``."""
-    return rounded(lambda x: np.where(x >= 0, x, negative_slope * x), x)
 
 
 def softplus(x: Array) -> Array:
@@ -116,51 +106,6 @@ def exponential(x: Array) -> Array:
     return activate("exponential", x)
 
 
-def hard_sigmoid(x: Array) -> Array:
-    """Return ``x / 6 + 1 / 2``, clipped to 0 and 1."""
-    return rounded(_hard_sigmoid, x)
-
-
-def hard_silu(x: Array) -> Array:
-    """Return `x` times its hard sigmoid."""
-
-    def product(x: Array) -> Any:
-        x = np.maximum(x, -3)  # below -3 the hard sigmoid is 0; avoids 0 * -inf = NaN
-        return x * np.minimum(x / 6 + 0.5, 1)
-
-    return rounded(product, x)
-
-
-def _hard_sigmoid(x: Array) -> Any:
-    return np.minimum(np.maximum(x / 6 + 0.5, 0), 1)
-
-
-def celu(x: Array, alpha: float = 1.0) -> Array:
-    """Return `x` where ``x >= 0``, else ``alpha * (exp(x / alpha) - 1)``."""
-    return rounded(lambda x: np.where(x >= 0, x, alpha * activate("elu", x / alpha)), x)
-
-
-def glu(x: Array, axis: int = -1) -> Array:
-    """Return the first half of an axis, whose length is even, times the sigmoid of the second half."""
-    x = x if hasattr(x, "shape") else as_float(x)
-    if x.shape[axis] % 2:
-        raise ValueError(f"the length of axis {axis} must be even; received shape {x.shape}")
-    half = x.shape[axis] // 2
-    lines = np.moveaxis(x, axis, -1)
-    gated = rounded(lambda x: x[..., :half] * ops.sigmoid(x[..., half:]), lines)
-    return np.moveaxis(gated, -1, axis)
-
-
-def hard_shrink(x: Array, threshold: float = 0.5) -> Array:
-    """Return `x` where ``abs(x) > threshold``, else 0."""
-    return rounded(lambda x: np.where(np.abs(x) > threshold, x, 0), x)
-
-
-def hard_tanh(x: Array) -> Array:
-    """Return `x`, clipped to -1 and 1."""
-    return rounded(lambda x: np.minimum(np.maximum(x, -1), 1), x)
-
-
 def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
     """Return the logarithm of the softmax over an axis, or jointly over several."""
     return ops.log_softmax(x, axis=axis)
@@ -169,50 +114,6 @@ def log_softmax(x: Array, axis: int | Sequence[int] = -1) -> Array:
 def mish(x: Array) -> Array:
     """Return ``x * tanh(log(exp(x) + 1))``."""
     return function_of("mish", x)
-
-
-def soft_shrink(x: Array, threshold: float = 0.5) -> Array:
-    """Return `x` moved towards 0 by `threshold`; 0 where ``abs(x) <= threshold``."""
-    return rounded(lambda x: np.where(x > threshold, x - threshold, np.where(x < -threshold, x + threshold, 0)), x)
-
-
-def sparse_plus(x: Array) -> Array:
-    """Return 0 where ``x <= -1``, `x` where ``x >= 1``, else ``(x + 1) ** 2 / 4``."""
-    return rounded(lambda x: np.where(x <= -1, 0, np.where(x < 1, np.square(x + 1) / 4, x)), x)
-
-
-def sparse_sigmoid(x: Array) -> Array:
-    """Return ``(x + 1) / 2``, clipped to 0 and 1."""
-    return rounded(lambda x: np.minimum(np.maximum((x + 1) / 2, 0), 1), x)
-
-
-def sparsemax(x: Array, axis: int = -1) -> Array:
-    """Return the Euclidean projection of `x` onto the probability simplex along an axis; many results are 0."""
-
-    def nearest(x: Array) -> Any:
-        lines = np.moveaxis(x, axis, -1)
-        ordered = -np.sort(-lines, axis=-1)
-        sums = np.cumsum(ordered, axis=-1) - 1
-        count = np.arange(1, lines.shape[-1] + 1, dtype=x.dtype)
-        support = np.sum(ordered > sums / count, axis=-1, keepdims=True)
-        least = np.take_along_axis(sums, support - 1, axis=-1) / support.astype(x.dtype)
-        return np.moveaxis(np.maximum(lines - least, 0), -1, axis)
-
-    return rounded(nearest, x)
-
-
-def squareplus(x: Array, b: float = 4) -> Array:
-    """Return ``(x + sqrt(x ** 2 + b)) / 2``."""
-
-    def half(x: Array) -> Any:
-        return (x + np.sqrt(np.square(x) + x.dtype.type(b))) / 2
-
-    return rounded(lambda x: np.where(x < np.finfo(x.dtype).min, 0, half(x)), x)
-
-
-def tanh_shrink(x: Array) -> Array:
-    """Return ``x - tanh(x)``."""
-    return rounded(lambda x: x - ops.tanh(x), x)
 
 
 class NamedActivation:
@@ -245,11 +146,6 @@ FUSED: dict[Function, Activation] = {
 _names = cast("list[Activation]", list(ACTIVATIONS)[1:])
 FUSED |= {NamedActivation(name): name for name in _names if name not in FUSED.values()}
 """Function -> its name as the argument `activation` of :func:`mp_core.ops.matmul`, which applies it before rounding."""
-
-# Functions of :mod:`mp_core.ops` that Keras has here, and Keras' aliases.
-gelu, relu6, sigmoid, silu, tanh = ops.gelu, ops.relu6, ops.sigmoid, ops.silu, ops.tanh
-log_sigmoid, selu, softsign = ops.log_sigmoid, ops.selu, ops.softsign
-swish, hard_swish = silu, hard_silu
 
 _FUNCTIONS: dict[str, Function] = {
     "linear": linear,

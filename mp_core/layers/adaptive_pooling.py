@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.elementwise import floating, rounded
-from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
-from mp_core.ops.elementwise import concatenated
+from mp_core.layers.spatial import Spatial, with_example
+from mp_core.ops.elementwise import concatenated, floating, rounded
+from mp_core.ops.spatial import data_format_of, sizes_of
 
 __all__ = [
     "AdaptiveAveragePooling1D", "AdaptiveAveragePooling2D", "AdaptiveAveragePooling3D", "AdaptiveMaxPooling1D",

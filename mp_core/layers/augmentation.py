@@ -10,9 +10,9 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from mp_core.arrays import Array
-from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import same_shape
+from mp_core.ops.elementwise import floating
 from mp_core.utilities.names import snake_case
 
 __all__ = [

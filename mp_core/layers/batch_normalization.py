@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
 from mp_core.layers import initializers
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.parts import require_whole_batch
 from mp_core.layers.shapes import same_shape
+from mp_core.ops.elementwise import floating, rounded
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_of, integer, share
 

@@ -7,11 +7,11 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.base.building import has_argument
 from mp_core.layers.base.state import flat_layers
-from mp_core.layers.elementwise import rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import from_masks
 from mp_core.layers.shapes import Shape
 from mp_core.layers.wrapping import layer_in
+from mp_core.ops.elementwise import rounded
 from mp_core.utilities.registry import custom_object_scope
 from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.tree import leaves

@@ -15,10 +15,11 @@ from mp_core.layers.lora import AdaptableLayer
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
 from mp_core.ops.elementwise import concatenated
+from mp_core.ops.spatial import same_padding
 from mp_core.ops.windows import windows_of
 from mp_core.utilities.arguments import positive_integer
 
-__all__ = ["Conv1D", "Conv2D", "Conv3D", "same_padding"]
+__all__ = ["Conv1D", "Conv2D", "Conv3D"]
 
 _PARAMETERS = """
 
@@ -161,9 +162,3 @@ class Conv3D(_Convolution):
 
     _matrix_name = "kernel"
     _rank = 3
-
-
-def same_padding(length: int, span: int, stride: int) -> tuple[int, int]:
-    """Return how many zeros to add before and after an axis, so that there are ceil(length / stride) outputs."""
-    total = max((-(-length // stride) - 1) * stride + span - length, 0)
-    return total // 2, total - total // 2

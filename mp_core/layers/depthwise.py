@@ -9,11 +9,11 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
-from mp_core.layers.convolution import same_padding
 from mp_core.layers.convolution_base import KernelLayer
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
+from mp_core.ops.elementwise import floating, rounded
+from mp_core.ops.spatial import same_padding
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["DepthwiseBase", "DepthwiseConv1D", "DepthwiseConv2D"]

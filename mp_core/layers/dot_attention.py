@@ -8,11 +8,11 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.attention import with_dropout_parameters
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
+from mp_core.ops.elementwise import floating, rounded
 from mp_core.ops.random import dropout as dropped
 from mp_core.utilities.arguments import boolean, share
 

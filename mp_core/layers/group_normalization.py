@@ -6,9 +6,9 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.shapes import same_shape
+from mp_core.ops.elementwise import floating, rounded
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
 from mp_core.utilities.docstrings import shown
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, dtypes
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep, from_masks
 from mp_core.layers.shapes import WithSpecRule
-from mp_core.ops.elementwise import concatenated
+from mp_core.ops.elementwise import concatenated, floating, rounded
 from mp_core.ops.norms import over_length
 from mp_core.ops.specs import Shape, Spec, end_to_end, joined, merged
 from mp_core.utilities.arguments import axis_of, axis_or_axes, boolean, integer

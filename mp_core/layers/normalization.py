@@ -9,10 +9,10 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import initializers
-from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import same_shape
 from mp_core.ops.axes import as_last, from_last
+from mp_core.ops.elementwise import floating
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import axis_or_axes, boolean, number
 from mp_core.utilities.docstrings import documented, shown

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike
 from mp_core import ops
 from mp_core.arrays import Array, dtypes
 from mp_core.layers import activations
-from mp_core.layers.elementwise import floating
 from mp_core.layers.layer import Layer
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape, same_shape, same_shape_along
+from mp_core.ops.elementwise import floating
 from mp_core.utilities.arguments import axis_or_axes, number
 from mp_core.utilities.docstrings import shown
 

@@ -1,6 +1,5 @@
 """Pooling: the maximum or the mean of each window, or of all positions."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -9,11 +8,11 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.layers.convolution import same_padding
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.masks import as_keep
 from mp_core.layers.shapes import Shape, windowed_shape
-from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
+from mp_core.layers.spatial import Spatial, with_example
+from mp_core.ops.elementwise import floating, rounded
+from mp_core.ops.spatial import data_format_of, sizes_of
 from mp_core.utilities.arguments import boolean
 
 __all__ = [
@@ -50,6 +49,7 @@ class _Pooling(Spatial):
     _arrays = ("inputs",)
     _repr_arguments = ("pool_size",)
     _options = ("pool_size", "strides", "padding", "data_format")
+    _function: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -74,10 +74,12 @@ class _Pooling(Spatial):
     def call(self, inputs: Array) -> Array:
         """Return the outputs, with the axes of the inputs."""
         self._check_rank(inputs)
-        x = self._channels_last(floating(inputs, self._compute))
-        if self.padding == "valid" and any(n < size for n, size in zip(x.shape[1:-1], self.pool_size, strict=True)):
+        places = self._channels_last(inputs).shape[1:-1]
+        if self.padding == "valid" and any(n < size for n, size in zip(places, self.pool_size, strict=True)):
             raise ValueError(f"The inputs of layer '{self.name}', {inputs.shape}, are smaller than {self.pool_size}")
-        return self._arranged(self._pooled(x))
+        x = floating(inputs, self._compute)
+        outputs: Array = type(self)._function(x, self.pool_size, self.strides, self.padding, self.data_format)
+        return outputs
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         if len(shape) != self._rank + 2:
@@ -85,30 +87,13 @@ class _Pooling(Spatial):
         channels = self._length_of_channels(shape)
         return windowed_shape(shape, self.pool_size, self.strides, self.padding, self.data_format, channels)
 
-    def _pooled(self, x: Array) -> Array:
-        raise NotImplementedError
-
-    def _pad(self, x: Array, outside: float) -> Array:
-        """Return the inputs padded with the number `outside`, if `padding` is "same"."""
-        lengths = zip(x.shape[1:-1], self.pool_size, self.strides, strict=True)
-        widths = [same_padding(*item) if self.padding == "same" else (0, 0) for item in lengths]
-        return ops.pad(x, [(0, 0), *widths, (0, 0)], outside) if any(map(any, widths)) else x
-
 
 class _Max(_Pooling):
-    def _pooled(self, x: Array) -> Array:
-        return rounded(self._maxima, x) if x.dtype.itemsize == 1 else self._maxima(x)  # float8 may have no infinity
-
-    def _maxima(self, x: Array) -> Array:
-        return ops.window_maxima(self._pad(x, -math.inf), self.pool_size, self.strides)
+    _function = staticmethod(ops.max_pool)
 
 
 class _Average(_Pooling):
-    def _pooled(self, x: Array) -> Array:
-        return rounded(lambda x: self._sums(x) / self._sums(np.ones((1, *x.shape[1:-1], 1), x.dtype)), x)
-
-    def _sums(self, x: Array) -> Array:
-        return ops.window_sums(self._pad(x, 0.0), self.pool_size, self.strides)
+    _function = staticmethod(ops.average_pool)
 
 
 class MaxPooling1D(_Max):

@@ -7,9 +7,9 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.layers import initializers
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import same_shape
+from mp_core.ops.elementwise import floating, rounded
 from mp_core.utilities.arguments import axes_of
 from mp_core.utilities.docstrings import shown
 

@@ -9,7 +9,7 @@ import numpy as np
 from mp_core.arrays import Array, dtypes
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import Shape, WithSpecRule
-from mp_core.layers.spatial import data_format_of
+from mp_core.ops.spatial import data_format_of
 from mp_core.ops.specs import Spec
 from mp_core.utilities.arguments import integer, positive_integer
 from mp_core.utilities.docstrings import shown

@@ -8,7 +8,8 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers.shapes import Shape
-from mp_core.layers.spatial import Spatial, data_format_of, sizes_of, with_example
+from mp_core.layers.spatial import Spatial, with_example
+from mp_core.ops.spatial import data_format_of, sizes_of
 from mp_core.utilities.arguments import integer
 
 __all__ = [

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from mp_core import ops
 from mp_core.arrays import F32, F64, Array, asarray
-from mp_core.layers.elementwise import floating, rounded
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import same_shape_along
 from mp_core.layers.statistics import batches_in, moments_of
+from mp_core.ops.elementwise import floating, rounded
 from mp_core.ops.norms import over_length
 from mp_core.policies.autocast.variable import assign_each
 from mp_core.utilities.arguments import axes_of, axis_or_axes, boolean

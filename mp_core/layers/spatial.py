@@ -1,6 +1,5 @@
-"""The base of layers with one to three spatial axes, and checks of their arguments."""
+"""The base of layers with one to three spatial axes."""
 
-from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -8,10 +7,9 @@ import numpy as np
 from mp_core.arrays import Array
 from mp_core.layers.layer import Layer
 from mp_core.layers.shapes import Shape
-from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.docstrings import with_sections
 
-__all__ = ["Spatial", "data_format_of", "sizes_of", "with_example"]
+__all__ = ["Spatial", "with_example"]
 
 _EXAMPLE = """
     Examples
@@ -59,22 +57,3 @@ class Spatial(Layer):
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes, '
                 f"but received input with shape {inputs.shape}"
             )
-
-
-def data_format_of(value: str | None) -> str:
-    """Return the checked data format; the default is "channels_last"."""
-    if value not in (None, "channels_last", "channels_first"):
-        raise ValueError(f"`data_format` must be 'channels_last' or 'channels_first'; received {value!r}")
-    return value or "channels_last"
-
-
-def sizes_of(
-    value: int | Sequence[int], argument: str, rank: int, check: Callable[[Any, str], int] = positive_integer
-) -> tuple[int, ...]:
-    """Return an integer for each of `rank` axes, checked by `check`."""
-    sizes = tuple(value) if isinstance(value, Sequence) else (value,) * rank
-    if len(sizes) != rank:
-        wanted = "a pair of them" if rank == 2 else f"a sequence of {rank}"
-        single = "a positive integer" if check is positive_integer else "an integer"
-        raise ValueError(f"`{argument}` must be {single} or {wanted}; received {value!r}")
-    return tuple(check(size, argument) for size in sizes)

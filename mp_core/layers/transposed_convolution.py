@@ -10,7 +10,8 @@ from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
 from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
-from mp_core.layers.spatial import sizes_of, with_example
+from mp_core.layers.spatial import with_example
+from mp_core.ops.spatial import sizes_of
 from mp_core.ops.windows import overlap_add
 from mp_core.utilities.arguments import integer
 

@@ -6,19 +6,20 @@ exact result once. One difference: the larger of two zeros is +0 and the smaller
 sign depends on the CPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import F64, FORMATS, Array, cast
+from mp_core.arrays import F32, F64, FORMATS, Array, as_float, cast
+from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.products import float64
 from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.arrays.recorded import BIT_EQUAL_FUNCTIONS, recordable, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copy_into, empty
 
-__all__ = ["combined", "compared", "computed", "concatenated", "where"]
+__all__ = ["combined", "compared", "computed", "concatenated", "floating", "rounded", "where"]
 
 
 def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: str | None = None) -> Array:
@@ -156,3 +157,32 @@ BIT_EQUAL_FUNCTIONS.update({
         "less", "less_equal", "greater", "greater_equal", "equal", "not_equal")},
     np.where: (where,),
 })  # fmt: skip
+
+
+def rounded(function: Callable[..., Any], *arrays: Any, dtype: Any = None) -> Array:
+    """Return ``function(*arrays)``, computed on widened arrays and rounded to `dtype` (default: the first array's).
+
+    They are widened to float32, or to float64 if one of them has it. The function must not write to its arguments,
+    which may be `arrays` themselves. A plan records its operators, and the NumPy functions that are in
+    :data:`mp_core.arrays.recorded.BIT_EQUAL_FUNCTIONS`; these are called with float32 arrays.
+
+    Examples
+    --------
+    >>> rounded(lambda x, y: x * y + 1, np.float16([300]), np.float16([300]), dtype="float32")
+    array([90001.], dtype=float32)
+    """
+    arrays = tuple(x if hasattr(x, "dtype") else as_float(x) for x in arrays)
+    target = arrays[0].dtype if dtype is None else dtype
+    wide = F64 if any(x.dtype == F64 for x in arrays) else F32
+    with np.errstate(all="ignore"):  # infinities and NaN are valid results
+        return _cast(function(*(_cast(x, wide) for x in arrays)), target)
+
+
+def _cast(x: Array, dtype: Any) -> Array:
+    """Return an array in a dtype; an ndarray that has the dtype is returned unchanged."""
+    return x if x.__class__ is np.ndarray and x.dtype == dtype else cast(x, dtype)
+
+
+def floating(x: Array, dtype: Any) -> Array:
+    """Cast integers and booleans to `dtype`; return floats unchanged."""
+    return x if is_float(x.dtype) else cast(x, dtype)

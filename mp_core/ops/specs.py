@@ -21,7 +21,8 @@ from mp_core.utilities.arguments import axes_of, axis_of, boolean, integer
 __all__ = [
     "Rule", "Shape", "Spec", "attended", "averaged", "both", "broadcast", "broadcast_to", "cast_to", "clipped",
     "combined", "compared", "concatenated", "converted", "counted", "divided", "end_to_end", "expanded", "flipped",
-    "floating", "indexed", "joined", "kept", "matrix_product", "merged", "moved", "negated", "pad_widths", "padded",
+    "floating", "halved", "indexed", "joined", "kept", "matrix_product", "merged", "moved", "negated", "pad_widths",
+    "padded",
     "places", "powered", "product_type", "quantified", "raveled", "reduced", "reduced_float", "reshaped", "rows",
     "selected", "split", "squared", "squeezed", "stacked", "swapped", "totalled", "transposed", "truths",
 ]  # fmt: skip
@@ -230,6 +231,18 @@ def rows(x: Operand, axis: Any = -1, **_: Any) -> Spec:
     """Check `axis`; return the shape and dtype of `x`; integers give float32."""
     _places(axis, len(_shape(x)))
     return floating(x)
+
+
+def halved(x: Operand, axis: int = -1) -> Spec:
+    """Return the shape with half of the length of an axis, which is even; integers give float32."""
+    shape = list(_shape(x))
+    place = axis_of(axis, len(shape))
+    length = shape[place]
+    if length is not None:
+        if length % 2:
+            raise ValueError(f"the length of axis {axis} must be even; received shape {tuple(shape)}")
+        shape[place] = length // 2
+    return Spec(tuple(shape), _floating(_dtype(x)))
 
 
 def _without(shape: Shape, axis: Any, keepdims: bool) -> Shape:

@@ -82,8 +82,12 @@ def _pooled(what: str, x: Array, dtype: Any, size: Sequence[int], strides: Seque
     return out
 
 
-def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> list[Array]:
+def parts_of_windows(
+    x: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int] | None = None
+) -> list[Array]:
     """Return for each place in a window a view of the elements that all windows have at this place.
+
+    `dilation` has the distances between the places of a window; by default they are neighbours.
 
     Examples
     --------
@@ -91,8 +95,8 @@ def parts_of_windows(x: Array, size: Sequence[int], strides: Sequence[int]) -> l
     [[0.0, 2.0], [1.0, 3.0]]
     """
     spans = [
-        [slice(start, length - span + start + 1, step) for start in range(span)]
-        for length, span, step in zip(x.shape[1:-1], size, strides, strict=True)
+        [slice(rate * place, length - rate * (span - 1 - place), step) for place in range(span)]
+        for length, span, step, rate in zip(x.shape[1:-1], size, strides, dilation or [1] * len(size), strict=True)
     ]
     return [x[:, *place] for place in itertools.product(*spans)]
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from mp_core.files.program import Node, Program, Value
-from mp_core.programs.registry import refusal
+from mp_core.programs.registry import Static, bound, operator_of, refusal
 
 __all__ = ["refusals"]
 
+_DEPENDS = "depends on the elements of inputs, not only on shapes and constants"
 _OF_SHAPES = {"Shape", "Size"}
 """Operators whose results depend on shapes only."""
 
@@ -27,17 +28,18 @@ def refusals(program: Program, given: Iterable[str] = ()) -> list[str]:
 
 
 def _reasons(node: Node, static: set[str]) -> Iterator[str]:
-    why = refusal(node)
-    if why is not None:
-        yield why
-    elif node.operator == "If" and not _are_static(node.arguments[:1], static):
-        yield "its condition depends on the elements of inputs, not only on shapes and constants"
-    elif node.operator == "Loop":
+    function, why = operator_of(node), refusal(node)
+    if why is not None or function is None:
+        yield why or ""
+        return
+    for name, (annotation, argument) in bound(function, node).items():
+        if annotation is Static and not _are_static([argument], static):
+            yield f"`{name}` {_DEPENDS}"
+    if node.operator == "Loop":
         body = next(iter(_programs(node)))
         goes_on = {*static, *_static_inputs(node, body, static)}
-        ends = _are_static(node.arguments[:2], static) and body.outputs[0] in _static_names(body, goes_on)
-        if not ends:
-            yield "the number of its trips depends on the elements of inputs, not only on shapes and constants"
+        if body.outputs[0] not in _static_names(body, goes_on):
+            yield f"the condition of its last trip {_DEPENDS}"
 
 
 def _programs(node: Node) -> list[Program]:

@@ -9,11 +9,11 @@ import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 from mp_core.files.program import Node
 
-__all__ = ["OPERATORS", "Operator", "RefusedError", "operator", "operator_of", "refusal"]
+__all__ = ["OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "refusal"]
 
 F = TypeVar("F")
 
@@ -26,6 +26,11 @@ class Operator:
     function: Callable[..., Any]
 
 
+Static = Annotated[Any, "static"]
+"""The annotation of a parameter whose elements decide what a plan does, such as a shape.
+
+They may follow from shapes and constants, but not from the elements of inputs.
+"""
 OPERATORS: dict[str, list[Operator]] = {}
 """Name -> its versions, the newest first. :func:`operator` adds them."""
 _TABLES = {"aten": "mp_core.programs.aten"}
@@ -62,16 +67,22 @@ def refusal(node: Node) -> str | None:
     if function is None:
         known = node.operator in OPERATORS
         return f"version {node.version} of the operator is too old" if known else "the operator is not supported"
-    signature = inspect.signature(function)
     try:
-        given = signature.bind(*node.arguments, **node.options).arguments
+        given = bound(function, node)
     except TypeError as error:
         return str(error)
-    for name, value in given.items():
-        allowed = _choices(signature.parameters[name].annotation)
+    for name, (annotation, value) in given.items():
+        allowed = _choices(annotation)
         if allowed and not all(x in allowed for x in (value if isinstance(value, list | tuple) else [value])):
             return f"`{name}` must be one of {allowed}; received {value!r}"
     return None
+
+
+def bound(function: Callable[..., Any], node: Node) -> dict[str, tuple[Any, Any]]:
+    """Return the annotation and the argument of each parameter that a node gives a function; TypeError if it cannot."""
+    signature = inspect.signature(function)
+    given = signature.bind(*node.arguments, **node.options).arguments
+    return {name: (signature.parameters[name].annotation, value) for name, value in given.items()}
 
 
 def _choices(annotation: Any) -> tuple[Any, ...]:

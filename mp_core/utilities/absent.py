@@ -111,13 +111,10 @@ ABSENT: dict[str, dict[str, str]] = {
         "view_as_complex view_as_real": _SIGNALS,
         "image depth_to_space space_to_depth fold unfold": "resamples or rearranges images: prepare images before the "
         "model",
-        "adaptive_average_pool adaptive_max_pool average_pool batch_normalization conv conv_transpose ctc_decode "
-        "ctc_loss depthwise_conv layer_normalization max_pool moments multi_hot rms_normalization "
+        "adaptive_average_pool adaptive_max_pool batch_normalization conv conv_transpose ctc_decode "
+        "ctc_loss depthwise_conv layer_normalization moments multi_hot rms_normalization "
         "separable_conv binary_crossentropy categorical_crossentropy sparse_categorical_crossentropy":
             "is a layer of `mp.layers`, a function of `mp.losses` or of `mp.utils`",
-        "celu elu glu hard_shrink hard_sigmoid hard_silu hard_swish hard_tanh leaky_relu soft_shrink "
-        "sparse_plus sparse_sigmoid sparsemax squareplus swish tanh_shrink threshold":
-            "is a function of `mp.activations`",
         "copy dtype is_tensor saturate_cast size ndim view":
             "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",

@@ -26,6 +26,7 @@ from fuzz.arrays import shape, values
 from fuzz.check import UNIT, WIDE, Case, check, wide
 from fuzz.products import PRODUCTS
 from mp_core import ops
+from mp_core.ops import piecewise
 
 __all__ = ["COMPARISONS", "OPERATIONS", "UNDRAWN", "run"]
 
@@ -354,6 +355,8 @@ UNDRAWN = {
     **dict.fromkeys(("arange", "eye", "full", "full_like", "linspace", "ones", "zeros"), "reads no elements"),
     **dict.fromkeys(("all", "any", "isfinite", "isinf", "isnan", "one_hot"), "made of comparisons and sums"),
     **dict.fromkeys(("cumsum", "dot", "norm", "tril", "triu"), "made of sums, products and choices, which are drawn"),
+    **dict.fromkeys(piecewise.__all__, "made of comparisons, choices and functions, which are drawn"),
+    **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),
     **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
 }
 """Public operations without a row, and why."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays.dtypes import finfo
-from mp_core.layers.elementwise import rounded
 from mp_core.ops import contraction
+from mp_core.ops.elementwise import rounded
 
 __all__ = ["REPLACEMENTS", "Case", "Replacement"]
 

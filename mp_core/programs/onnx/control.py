@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.programs.registry import operator
+from mp_core.programs.registry import Static, operator
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 Body = Callable[..., tuple[Any, ...]]
@@ -15,13 +15,13 @@ Body = Callable[..., tuple[Any, ...]]
 
 
 @operator("If")
-def if_(condition: Any, *, then_branch: Body, else_branch: Body, captured: Mapping[str, Any] = NOTHING) -> Any:
+def if_(condition: Static, *, then_branch: Body, else_branch: Body, captured: Mapping[str, Any] = NOTHING) -> Any:
     """Return the outputs of one of two graphs."""
     return (then_branch if bool(condition) else else_branch)(captured)
 
 
 @operator("Loop")
-def loop(trips: Any, condition: Any, *carried: Any, body: Body, captured: Mapping[str, Any] = NOTHING) -> Any:
+def loop(trips: Static, condition: Static, *carried: Any, body: Body, captured: Mapping[str, Any] = NOTHING) -> Any:
     """Return the carried values after the last trip, and the stacked results of all trips."""
     count, goes_on = np.inf if trips is None else int(trips), condition is None or bool(condition)
     trip, kept = 0, []
