@@ -4,8 +4,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
-
 from mp_core import ops
 from mp_core.ops.elementwise import concatenated
 from mp_core.ops.windows import windows_of
