@@ -140,6 +140,7 @@ from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.pools import average_pool, max_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.quotients import floor_divide, mod
+from mp_core.ops.resizing import resize
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
 from mp_core.ops.windows import window_maxima, window_sums
@@ -156,12 +157,12 @@ __all__ = [
     "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "max_pool", "maximum", "mean", "min",
     "minimum", "mod", "moveaxis", "multiply", "negative", "norm", "normalize", "not_equal", "one_hot", "ones",
     "ones_like", "pack", "pad", "pad_zeros", "power", "qlinear_matmul", "ragged_attention", "ragged_pool",
-    "ragged_rotary", "ravel", "reciprocal", "relu", "relu6", "repeat", "reshape", "rms_norm", "roll", "rotary", "round",
-    "rsqrt", "selu", "shape", "sigmoid", "sign", "silu", "sin", "sinh", "soft_shrink", "softmax", "softplus",
-    "softsign", "sort", "sparse_plus", "sparse_sigmoid", "sparsemax", "split", "sqrt", "square", "squareplus",
-    "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "swish", "take", "take_rows", "tan",
-    "tanh", "tanh_shrink", "threshold", "tile", "token_places", "top_k", "transpose", "tril", "triu", "true_divide",
-    "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
+    "ragged_rotary", "ravel", "reciprocal", "relu", "relu6", "repeat", "reshape", "resize", "rms_norm", "roll",
+    "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu", "sin", "sinh", "soft_shrink", "softmax",
+    "softplus", "softsign", "sort", "sparse_plus", "sparse_sigmoid", "sparsemax", "split", "sqrt", "square",
+    "squareplus", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "swish", "take",
+    "take_rows", "tan", "tanh", "tanh_shrink", "threshold", "tile", "token_places", "top_k", "transpose", "tril",
+    "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
 ]  # fmt: skip
 
 
