@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 from mp_core.files.program import Node
 
-__all__ = ["OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "operators_of", "refusal"]
+__all__ = [
+    "OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "operators_of", "refusal",
+]  # fmt: skip
 
 F = TypeVar("F")
 

@@ -72,14 +72,15 @@ def conv_transpose(
     steps, rates = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     spans = [(n - 1) * rate + 1 for n, rate in zip(size, rates, strict=True)]
     more = tuple(output_padding or (0,) * rank)
-    wanted = tuple(output_shape or ())
+    wanted = tuple(output_shape or ())[-rank:]
     if auto_pad.startswith("SAME") and not wanted:
         wanted = tuple(n * step for n, step in zip(x.shape[2:], steps, strict=True))
     whole = [
         (n - 1) * step + span + extra for n, step, span, extra in zip(x.shape[2:], steps, spans, more, strict=True)
     ]
     if wanted:
-        cut = [max(n - m, 0) for n, m in zip(whole, wanted[-rank:], strict=True)]
+        more = tuple(extra + max(m - n, 0) for extra, n, m in zip(more, whole, wanted, strict=True))
+        cut = [max(n - m, 0) for n, m in zip(whole, wanted, strict=True)]
         pairs = [(n // 2, n - n // 2) if auto_pad == "SAME_UPPER" else (n - n // 2, n // 2) for n in cut]
     else:
         flat = tuple(pads or (0,) * (2 * rank)) if auto_pad == "NOTSET" else (0,) * (2 * rank)

@@ -10,6 +10,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.programs.onnx.arguments import axes_of, dtype_of, flattened, integers, pairs_of, value_of
+from mp_core.programs.onnx.casting import Number
 from mp_core.programs.registry import Static, operator
 
 __all__: list[str] = []
@@ -191,7 +192,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Array:
 
 
 @operator("EyeLike")
-def eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Array:
+def eye_like(x: Any, *, dtype: Number | None = None, k: int = 0) -> Array:
     """Return a matrix of ones on one diagonal, in the shape of another one."""
     return np.eye(*x.shape, k, dtype=x.dtype if dtype is None else dtype_of(dtype))
 
