@@ -79,7 +79,7 @@ class Branch:
 
 def branch(program: Program) -> Branch:
     """Return a program inside of a node. Its constants are no weights of the model."""
-    nodes = [with_branches(node) for node in needed(program.nodes, program.outputs)]
+    nodes = needed([with_branches(node) for node in program.nodes], program.outputs)
     steps = [step_of(node) for node in nodes]
     return Branch(steps, tuple(x.name for x in program.inputs), program.outputs, program.constants)
 
