@@ -164,7 +164,7 @@ def in_type(x: Any, dtype: str) -> Any:
 
 def _types(program: Program) -> set[str]:
     """Return the types of the floats of a program."""
-    numbers = {number: name for name, number in _FLOATS.items()}
+    numbers = {number: name for name, number in _FLOATS.items()} | {11: "float64"}
     found = {x.dtype for x in program.inputs} | {x.dtype.name for x in program.constants.values()}
     found |= {
         numbers.get(x, x) for node in program.nodes for x in (node.options.get("to"),) if isinstance(x, int | str)
