@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.files.program import Node, Value, map_values
+from mp_core.programs.expansions import NEWEST
 from mp_core.programs.registry import operator_of
 
 __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
@@ -159,12 +160,12 @@ class Match:
 
     def instead(self, operator: str, *arguments: Any, **options: Any) -> Node:
         """Return a node of the newest version of an operator in place of the last one."""
-        return Node(operator, arguments, self.last.outputs, options, self.last.name, _NEWEST)
+        return Node(operator, arguments, self.last.outputs, options, self.last.name, NEWEST)
 
     def before(self, operator: str, *arguments: Any, label: str = "", **options: Any) -> Node:
         """Return a node whose result one in place of the last one reads; labels distinguish several of an operator."""
         name = f"{self.last.outputs[0]}.{label or operator}"
-        return Node(operator, arguments, (name,), options, self.last.name, _NEWEST)
+        return Node(operator, arguments, (name,), options, self.last.name, NEWEST)
 
     def replaced(self, node: Node, arguments: tuple[Any, ...], **more: Any) -> Node:
         """Return an inner node with other arguments and more options, in place of the last one."""
@@ -186,7 +187,6 @@ class Match:
         return all(self.graph.uses[name] == used[name] for node in self.nodes[1:] for name in node.outputs)
 
 
-_NEWEST = 1 << 16
 New = Node | list[Node] | Value | None
 Build = Callable[[Match], New]
 

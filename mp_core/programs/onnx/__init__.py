@@ -3,4 +3,4 @@
 Each module registers the functions of one subject; importing this package registers all.
 """
 
-from mp_core.programs.onnx import attention, control, elementwise, fusions, microsoft, products, shapes  # noqa: F401
+from mp_core.programs.onnx import attention, control, elementwise, fusions, microsoft, products, quantized, shapes  # noqa: F401
