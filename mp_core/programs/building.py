@@ -21,18 +21,26 @@ from mp_core.programs.patterns import simplified
 from mp_core.programs.registry import operator_of
 from mp_core.programs.weights import CODES, MAKERS
 
-__all__ = ["Branch", "Step", "built", "is_weight", "run"]
+__all__ = ["Branch", "Step", "built", "is_weight", "run", "step_of"]
 
 
 @dataclass(frozen=True)
 class Step:
     """A call that computes values, in place of a node."""
 
-    operator: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
-    outputs: tuple[str, ...]
+    outputs: tuple[str, ...]  # "": a result that nobody reads
+    operator: str = ""
+    version: int = 0  # The version of the operator.
+
+
+def step_of(node: Node) -> Step:
+    """Return the call of the function of a node's operator."""
+    function = operator_of(node)
+    assert function is not None, node
+    return Step(function, node.arguments, node.options, node.outputs, node.operator, node.version)
 
 
 def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any]) -> None:
@@ -47,8 +55,10 @@ def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any
 
 
 def _named(outputs: tuple[str, ...], found: Any) -> dict[str, Any]:
+    """Return results by name. A function in place of a result computes one that few programs read."""
     is_several = len(outputs) > 1 or type(found) is tuple
-    return dict(zip(outputs, found if is_several else (found,), strict=False))
+    results = zip(outputs, found if is_several else (found,), strict=False)
+    return {name: x() if callable(x) else x for name, x in results if name}
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ class Branch:
 def branch(program: Program) -> Branch:
     """Return a program inside of a node. Its constants are no weights of the model."""
     nodes = [with_branches(node) for node in needed(program.nodes, program.outputs)]
-    steps = [Step(node.operator, operator_of(node), node.arguments, node.options, node.outputs) for node in nodes]
+    steps = [step_of(node) for node in nodes]
     return Branch(steps, tuple(x.name for x in program.inputs), program.outputs, program.constants)
 
 
@@ -119,10 +129,8 @@ class _Building:
         call = None if maker is None else maker(node, self.constant, name=self.name(node), dtype=self.policy)
         if call is not None:
             self.layers[call.layer.name] = call.layer
-            return Step(node.operator, call.layer, call.arguments, {}, node.outputs)
-        function = operator_of(node)
-        assert function is not None, node
-        return Step(node.operator, function, node.arguments, node.options, node.outputs)
+            return Step(call.layer, call.arguments, {}, node.outputs, node.operator)
+        return step_of(node)
 
     def name(self, node: Node) -> str:
         """Return the name of the layer of a node: that of its weights in the file, or of the node."""
@@ -184,12 +192,12 @@ def built(program: Program, policy: Any) -> tuple[list[Step], dict[str, Layer], 
 
 
 def needed(nodes: Any, outputs: tuple[str, ...]) -> list[Node]:
-    """Return the nodes on which an output depends, in their order."""
+    """Return the nodes on which an output depends, in their order; results that nobody reads lose their names."""
     wanted, found = set(outputs), []
     for node in reversed(nodes):
         if wanted.intersection(node.outputs):
+            found.append(replace(node, outputs=tuple(name if name in wanted else "" for name in node.outputs)))
             wanted.update(node.inputs())
-            found.append(node)
     return found[::-1]
 
 

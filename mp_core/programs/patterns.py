@@ -30,7 +30,7 @@ from mp_core.programs.registry import operator_of
 
 __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
 
-_NEUTRAL = {"Add": 0.0, "Mul": 1.0}
+_NEUTRAL = {"Add": 0.0, "Mul": 1.0, "aten.add.Tensor": 0.0, "aten.mul.Tensor": 1.0}
 """Operators whose operands may be in any order -> the operand that changes nothing."""
 _FLOATS = {
     "AveragePool", "BatchNormalization", "Conv", "Erf", "Exp", "Gelu", "GlobalAveragePool", "LayerNormalization", "Log",
@@ -323,7 +323,7 @@ def _has_options(node: Node, keywords: list[ast.keyword]) -> bool:
 
 def _terms(graph: Graph, operator: str, node: Node, count: int) -> Iterator[tuple[list[Any], tuple[Node, ...]]]:
     """Yield lists of operands whose sum or product a node computes, at most `count` that are no numbers."""
-    if node.operator == operator:
+    if node.operator == operator and not node.options:
         sides = node.arguments
     elif node.operator == "Div" and operator == "Mul" and graph.number(node.arguments[1]):
         sides = node.arguments[0], 1 / (graph.number(node.arguments[1]) or 1.0)
@@ -346,7 +346,7 @@ def _of_side(graph: Graph, operator: str, argument: Any, count: int) -> Iterator
 def _of_terms(graph: Graph, tree: ast.Call, terms: list[Any], found: Found) -> Iterator[Found]:
     """Yield the ways in which the operands of a sum or product are those of a pattern."""
     operator = ast.unparse(tree.func)
-    combined = math.prod if operator == "Mul" else math.fsum
+    combined = math.prod if _NEUTRAL[operator] else math.fsum
     wanted = [part for part in tree.args if not _is_number(part)]
     numbers = [x for x in map(graph.number, terms) if x is not None]
     others = [x for x in terms if graph.number(x) is None]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 from mp_core.files.program import Node
 from mp_core.programs.expansions import EXPANSIONS
 
-__all__ = ["OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "refusal"]
+__all__ = ["OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "operators_of", "refusal"]
 
 F = TypeVar("F")
 
@@ -53,6 +53,12 @@ def operator(*names: str, since: int = 1) -> Callable[[F], F]:
         return function
 
     return register
+
+
+def operators_of(family: str) -> list[str]:
+    """Return the names of the operators of a family, such as ``aten``."""
+    importlib.import_module(_TABLES[family])
+    return sorted(name for name in OPERATORS if name.startswith(f"{family}."))
 
 
 def operator_of(node: Node) -> Callable[..., Any] | None:

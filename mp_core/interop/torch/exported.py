@@ -8,7 +8,7 @@ from torch.utils import _pytree
 
 from mp_core.arrays import Array
 from mp_core.files.program import Node, Program, Value
-from mp_core.interop.torch.graphs import decompositions, input_of, nodes_of, shared
+from mp_core.interop.torch.graphs import input_of, nodes_of, shared, without_ours
 from mp_core.programs import ProgramModel
 from mp_core.utilities.tree import numbered
 
@@ -52,7 +52,7 @@ def from_exported(exported: ExportedProgram, policy: Any = None) -> ProgramModel
     """
     if not isinstance(exported, ExportedProgram):
         raise TypeError(f"`exported` must be a torch.export.ExportedProgram; received {type(exported).__name__}")
-    program = _program(exported.run_decompositions(decompositions()))
+    program = _program(exported.run_decompositions(without_ours(torch.export.default_decompositions())))
     return ProgramModel(program, policy)
 
 

@@ -10,26 +10,21 @@ from torch import Tensor, fx
 from mp_core.arrays import Array
 from mp_core.files.program import Input, Node, Value
 from mp_core.interop.torch.linears import array_of
+from mp_core.programs.registry import operators_of
 
-__all__ = ["decompositions", "dtype_of", "input_of", "node_of", "nodes_of", "operator_name", "shared", "tensor_of"]
+__all__ = ["dtype_of", "input_of", "is_check", "node_of", "nodes_of", "operator_name", "shared", "tensor_of", "without_ours"]
 
 _PLACES = ("device", "layout", "memory_format", "non_blocking", "pin_memory", "generator")
 """Arguments of operators that say where a result is stored. They do not change its values."""
 _CHECKS = ("aten._assert", "aten.sym_constrain", "aten._check")
 """Operators that compute nothing."""
-_WHOLE = (
-    "batch_norm", "conv1d", "conv2d", "embedding", "gelu", "group_norm", "gru", "hardsigmoid", "hardswish", "hardtanh",
-    "layer_norm", "linear", "lstm", "matmul", "max_pool2d", "pad", "rms_norm", "scaled_dot_product_attention", "silu",
-    "softmax", "adaptive_avg_pool2d", "avg_pool2d", "unfold",
-)  # fmt: skip
-"""Operators that torch would write in several core operators, and mp_core computes by one operation."""
 
 
-def decompositions() -> Any:
-    """Return torch's table of decompositions without the operators that mp_core computes as they are."""
-    table: Any = torch.export.default_decompositions()
+def without_ours(table: Any) -> Any:
+    """Return a table of decompositions without the operators that mp_core computes as they are."""
+    ours = set(operators_of("aten"))
     for operator in [*table.keys()]:
-        if operator.name().removeprefix("aten::").partition(".")[0] in _WHOLE:
+        if str(operator) in ours:
             del table[operator]
     return table
 
@@ -43,10 +38,15 @@ def nodes_of(nodes: Iterable[fx.Node], names: dict[fx.Node, str]) -> list[Node]:
     """Return the calls among the nodes of a graph; `names` has the names of its inputs, and gets those of results."""
     found = []
     for node in nodes:
-        if node.op == "call_function" and not operator_name(node.target).startswith(_CHECKS):
+        if node.op == "call_function" and not is_check(node):
             names[node] = f"%{node.name}"  # no input, parameter or output has such a name
             found.append(node_of(node, names))
     return found
+
+
+def is_check(node: fx.Node) -> bool:
+    """Return whether a node computes nothing."""
+    return node.op == "call_function" and operator_name(node.target).startswith(_CHECKS)
 
 
 def node_of(node: fx.Node, names: dict[fx.Node, str]) -> Node:

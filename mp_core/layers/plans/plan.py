@@ -201,7 +201,7 @@ class ForwardPlan(Generic[R]):
 
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
         if type(part) is not OutputPlace:
-            return part
+            return part.copy() if isinstance(part, np.ndarray) else part
         buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
             buffer = arrays[part.buffer].copy()

@@ -9,6 +9,7 @@ from mp_core.programs.aten import (  # noqa: F401
     convolution,
     creation,
     elementwise,
+    fusions,
     indexing,
     norms,
     pooling,

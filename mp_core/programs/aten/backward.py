@@ -29,8 +29,8 @@ def attention_gradients(
     of_shares = ops.matmul(grad_out, ops.swapaxes(value, -1, -2))
     total = ops.sum(ops.multiply(grad_out, out), -1, keepdims=True)
     of_scores = ops.multiply(ops.multiply(shares, ops.subtract(of_shares, total)), factor)
-    return (
+    return [
         ops.matmul(of_scores, key),
         ops.matmul(ops.swapaxes(of_scores, -1, -2), query),
         ops.matmul(ops.swapaxes(shares, -1, -2), grad_out),
-    )
+    ]

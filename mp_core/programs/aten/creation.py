@@ -56,13 +56,13 @@ def ones_like(self: Any, dtype: str | None = None) -> Array:
     return full_like(self, 1, dtype)
 
 
-@operator("aten.scalar_tensor.default", "aten.scalar_tensor")
+@operator("aten.scalar_tensor.default")
 def scalar_tensor(s: Any, dtype: str | None = None) -> Array:
     """Return a number as an array without axes, by default in float32."""
     return np.asarray(s, _type(1.0, dtype))
 
 
-@operator("aten.arange.start_step", "aten.arange.start", "prims.iota.default")
+@operator("aten.arange.start_step", "aten.arange.start")
 def arange(start: Any, end: Any, step: Any = 1, dtype: str | None = None) -> Array:
     """Return evenly spaced numbers from `start` to below `end`."""
     kind = np.float32 if any(isinstance(x, float) for x in (start, end, step)) else np.int64

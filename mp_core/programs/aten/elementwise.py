@@ -28,7 +28,10 @@ def cast(x: Any, dtype: str | None) -> Any:
     array = np.asarray(x) if isinstance(x, bool | int | float) else x
     if array.dtype == parse(dtype):
         return array
-    return ops.not_equal(array, 0) if dtype == "bool" else ops.cast(array, dtype)
+    if dtype == "bool":
+        return ops.not_equal(array, 0)
+    with np.errstate(invalid="ignore"):  # torch does not warn of a NaN that becomes an integer
+        return ops.cast(array, dtype)
 
 
 def _of_two(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -187,15 +190,14 @@ def softplus(self: Any, beta: Literal[1] = 1, threshold: float = 20) -> Any:
     return ops.softplus(self)
 
 
-@operator("aten._to_copy.default", "aten.to.dtype", "prims.convert_element_type.default")
+@operator("aten._to_copy.default")
 def to_copy(self: Any, dtype: str | None = None) -> Any:
     """Return an array in another type."""
     return cast(self, dtype)
 
 
-@operator("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.contiguous.default",
-          "aten.lift_fresh_copy.default", "aten.dropout.default")  # fmt: skip
-def same(self: Any, p: float = 0.0, train: Literal[False] = False) -> Any:
+@operator("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+def same(self: Any) -> Any:
     """Return the array: arrays of programs are never written to."""
     return self
 

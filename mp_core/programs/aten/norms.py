@@ -41,11 +41,11 @@ def layer_norm(
 def native_layer_norm(input: Any, normalized_shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
     """Return the normalized input, the means, and the reciprocals of the standard deviations."""
     axes = _last(normalized_shape)
-    return (
+    return [
         layer_norm(input, normalized_shape, weight, bias, eps),
         lambda: ops.mean(cast(input, "float32"), axes, keepdims=True),
         lambda: ops.rsqrt(ops.add(ops.var(cast(input, "float32"), axes, True), eps)),
-    )
+    ]
 
 
 @operator("aten.rms_norm.default", "aten._fused_rms_norm.default")
@@ -53,6 +53,12 @@ def rms_norm(input: Any, normalized_shape: Sequence[int], weight: Any = None, ep
     """Return the input divided by its root mean square over the last axes."""
     epsilon = float(np.finfo(np.float32).eps) if eps is None else eps
     return ops.rms_norm(input, weight, axis=_last(normalized_shape), epsilon=epsilon)
+
+
+@operator("aten.rms_norm.last")
+def rms_norm_of_rows(input: Any, weight: Any = None, epsilon: float = 0.0) -> Any:
+    """Return the input divided by its root mean square over the last axis: the name of a pattern, not of torch."""
+    return ops.rms_norm(input, weight, epsilon=epsilon)
 
 
 def _last(shape: Sequence[int]) -> tuple[int, ...]:
@@ -78,7 +84,7 @@ def batch_norm_of_averages(
     shift = ops.multiply(ops.negative(cast(running_mean, "float32")), scale)
     shift = shift if bias is None else ops.add(shift, cast(bias, "float32"))
     none = np.zeros(0, np.float32)
-    return cast(affine(cast(input, "float32"), scale, shift), input.dtype.name), none, none
+    return [cast(affine(cast(input, "float32"), scale, shift), input.dtype.name), none, none]
 
 
 def affine(x: Any, scale: Any, shift: Any) -> Any:

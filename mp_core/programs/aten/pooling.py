@@ -2,13 +2,24 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
 from mp_core import ops
-from mp_core.programs.aten.convolution import Sizes, first, last, sizes
+from mp_core.programs.aten.convolution import Sizes, sizes
 from mp_core.programs.registry import operator
 
 __all__: list[str] = []
+
+
+def _common(x: Any, kernel_size: Sizes, stride: Sizes, padding: Sizes, ceil_mode: bool) -> dict[str, Any]:
+    """Return the arguments of a pooling operation."""
+    rank = x.ndim - 2
+    size = sizes(kernel_size, rank)
+    return {
+        "pool_size": size,
+        "strides": sizes(stride, rank) if stride else size,
+        "padding": [(width, width) for width in sizes(padding, rank)],
+        "data_format": "channels_first",
+        "ceil_mode": ceil_mode,
+    }
 
 
 @operator("aten.max_pool2d.default", "aten.max_pool1d.default")
@@ -17,16 +28,29 @@ def max_pool(
     kernel_size: Sizes,
     stride: Sizes = (),
     padding: Sizes = 0,
-    dilation: Literal[1] = 1,
-    ceil_mode: Literal[False] = False,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
 ) -> Any:
     """Return the largest element of each window."""
-    rank = self.ndim - 2
-    pads = [(width, width) for width in sizes(padding, rank)]
-    x = last(self)
-    x = ops.pad(x, [(0, 0), *pads, (0, 0)], -np.inf) if any(map(any, pads)) else x
-    size = sizes(kernel_size, rank)
-    return first(ops.window_maxima(x, size, sizes(stride, rank) if stride else size))
+    rates = sizes(dilation, self.ndim - 2)
+    return ops.max_pool(self, **_common(self, kernel_size, stride, padding, ceil_mode), dilation=rates)
+
+
+@operator("aten.max_pool2d_with_indices.default")
+def max_pool_with_indices(
+    self: Any,
+    kernel_size: Sizes,
+    stride: Sizes = (),
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    ceil_mode: bool = False,
+) -> Any:
+    """Return the largest element of each window, and its place."""
+    rates, common = sizes(dilation, self.ndim - 2), _common(self, kernel_size, stride, padding, ceil_mode)
+    return [
+        ops.max_pool(self, **common, dilation=rates),
+        lambda: ops.max_pool(self, **common, dilation=rates, return_indices=True)[1],
+    ]
 
 
 @operator("aten.avg_pool2d.default", "aten.avg_pool1d.default")
@@ -35,25 +59,13 @@ def avg_pool(
     kernel_size: Sizes,
     stride: Sizes = (),
     padding: Sizes = 0,
-    ceil_mode: Literal[False] = False,
+    ceil_mode: bool = False,
     count_include_pad: bool = True,
-    divisor_override: int | None = None,
+    divisor_override: Literal[None] = None,
 ) -> Any:
-    """Return the mean of each window."""
-    rank = self.ndim - 2
-    pads = [(0, 0), *((width, width) for width in sizes(padding, rank)), (0, 0)]
-    size = sizes(kernel_size, rank)
-    steps = sizes(stride, rank) if stride else size
-
-    def sums(x: Any) -> Any:
-        return ops.window_sums(ops.pad(x, pads) if any(map(any, pads)) else x, size, steps)
-
-    x = last(self)
-    if count_include_pad or divisor_override:
-        count: Any = divisor_override or int(np.prod(size))
-    else:
-        count = sums(np.ones((1, *x.shape[1:-1], 1), np.float32))
-    return ops.cast(first(ops.divide(sums(x), count)), self.dtype)
+    """Return the mean of each window; elements of the padding count, those after it do not."""
+    common = _common(self, kernel_size, stride, padding, ceil_mode)
+    return ops.average_pool(self, **common, count_include_pad=count_include_pad)
 
 
 @operator("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool1d.default")

@@ -5,10 +5,8 @@ from typing import Any, Literal
 import numpy as np
 
 from mp_core import ops
-from mp_core.files.program import Node
 from mp_core.programs.aten.elementwise import cast
 from mp_core.programs.registry import operator
-from mp_core.programs.weights import Call, Constant, dense, is_matrix, weighted
 
 __all__: list[str] = []
 
@@ -41,32 +39,6 @@ def baddbmm(self: Any, batch1: Any, batch2: Any, beta: float = 1, alpha: float =
     product = ops.matmul(batch1, batch2)
     product = product if alpha == 1 else ops.multiply(product, alpha)
     return product if beta == 0 else ops.add(product, self if beta == 1 else ops.multiply(self, beta))
-
-
-@weighted("aten.linear.default")
-def dense_of_linear(node: Node, constant: Constant, **options: Any) -> Call | None:
-    """Return the call of a Dense for a product with a constant matrix of shape (n, k)."""
-    x, weight, bias = (*node.arguments, None)[:3]
-    matrix = constant(weight)
-    if matrix is None or not is_matrix(matrix) or (bias is not None and constant(bias) is None):
-        return None
-    return Call(dense(matrix, constant(bias), **options), (x,))
-
-
-@weighted("aten.addmm.default")
-def dense_of_addmm(node: Node, constant: Constant, **options: Any) -> Call | None:
-    """Return the call of a Dense for a product with a constant matrix of shape (k, n), and a constant bias."""
-    matrix, bias = constant(node.arguments[2]), constant(node.arguments[0])
-    if node.options or matrix is None or not is_matrix(matrix) or bias is None or bias.shape != matrix.shape[1:]:
-        return None
-    return Call(dense(matrix.T, bias, **options), (node.arguments[1],))
-
-
-@weighted("aten.mm.default")
-def dense_of_mm(node: Node, constant: Constant, **options: Any) -> Call | None:
-    """Return the call of a Dense for a product with a constant matrix of shape (k, n)."""
-    matrix = constant(node.arguments[1])
-    return Call(dense(matrix.T, None, **options), node.arguments[:1]) if is_matrix(matrix) else None
 
 
 @operator("aten.scaled_dot_product_attention.default")
@@ -102,10 +74,10 @@ def attention_with_sums(
     scale: float | None = None,
 ) -> Any:
     """Return the attention, and the logarithms of the sums of exponentials that the gradient needs."""
-    return (
+    return [
         attention(query, key, value, attn_mask, 0.0, is_causal, scale),
         lambda: ops.logsumexp(scores_of(query, key, is_causal, attn_mask, scale), axis=-1),
-    )
+    ]
 
 
 def scores_of(query: Any, key: Any, is_causal: bool, attn_mask: Any, scale: float | None) -> Any:

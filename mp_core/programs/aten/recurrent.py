@@ -30,12 +30,13 @@ def lstm(
         for direction in range(directions):
             number = layer * directions + direction
             weights = params[number * width : (number + 1) * width]
-            outputs, state, cell = _lstm_layer(x, hx[0][number], hx[1][number], weights, direction == 1)
-            found.append(outputs)
+            along, state, cell = _lstm_layer(x, hx[0][number], hx[1][number], weights, direction == 1)
+            found.append(along)
             states.append(state)
             cells.append(cell)
         x = found[0] if directions == 1 else ops.concatenate(found, -1)
-    return ops.swapaxes(x, 0, 1) if batch_first else x, lambda: ops.stack(states), lambda: ops.stack(cells)
+    outputs = ops.swapaxes(x, 0, 1) if batch_first else x
+    return [outputs, lambda: ops.stack(states), lambda: ops.stack(cells)]
 
 
 def _lstm_layer(x: Any, state: Any, cell: Any, weights: Sequence[Any], is_reversed: bool) -> tuple[Any, Any, Any]:

@@ -49,7 +49,7 @@ def amin(self: Any, dim: Axes = (), keepdim: bool = False) -> Any:
 @operator("aten.max.dim")
 def max_with_indices(self: Any, dim: int, keepdim: bool = False) -> Any:
     """Return the largest element along an axis, and its index."""
-    return amax(self, dim, keepdim), lambda: argmax(self, dim, keepdim)
+    return [amax(self, dim, keepdim), lambda: argmax(self, dim, keepdim)]
 
 
 @operator("aten.argmax.default")
@@ -87,7 +87,7 @@ def var(self: Any, dim: Axes = None, correction: float | None = None, keepdim: b
 @operator("aten.var_mean.correction")
 def var_mean(self: Any, dim: Axes = None, correction: float | None = None, keepdim: bool = False) -> Any:
     """Return variance and mean."""
-    return var(self, dim, correction, keepdim), lambda: mean(self, dim, keepdim)
+    return [var(self, dim, correction, keepdim), lambda: mean(self, dim, keepdim)]
 
 
 @operator("aten.linalg_vector_norm.default")

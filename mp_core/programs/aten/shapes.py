@@ -50,17 +50,10 @@ def sym_numel(self: Any) -> int:
     return int(self.size)
 
 
-@operator("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
+@operator("aten.view.default", "aten._unsafe_view.default")
 def view(self: Any, size: Sequence[int]) -> Any:
     """Return the elements in another shape."""
     return ops.reshape(self, tuple(size))
-
-
-@operator("aten.flatten.using_ints")
-def flatten(self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Return the array with a range of axes merged into one."""
-    first, last = axis_of(start_dim, self.ndim), axis_of(end_dim, self.ndim)
-    return ops.reshape(self, (*self.shape[:first], -1, *self.shape[last + 1 :]))
 
 
 @operator("aten.permute.default")
@@ -147,18 +140,6 @@ def split(self: Any, split_size: int, dim: int = 0) -> list[Any]:
     """Return parts of one length; the last one may be shorter."""
     length = self.shape[dim]
     return [slice_(self, dim, start, start + split_size) for start in range(0, length, split_size)]
-
-
-@operator("aten.chunk.default")
-def chunk(self: Any, chunks: int, dim: int = 0) -> list[Any]:
-    """Return at most `chunks` parts of one length; the last one may be shorter."""
-    return split(self, -(-self.shape[dim] // chunks), dim)
-
-
-@operator("aten.unbind.int")
-def unbind(self: Any, dim: int = 0) -> list[Any]:
-    """Return the parts along an axis."""
-    return [select(self, dim, index) for index in range(self.shape[dim])]
 
 
 @operator("aten.repeat.default")
