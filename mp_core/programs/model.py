@@ -166,9 +166,7 @@ class ProgramModel(Model):
 
         if include_optimizer:
             raise ValueError("`include_optimizer` must be False: the folder of a program has no optimizer")
-        content = Content(
-            self.program, self._steps, self.parts, self._constants, self.dtype_policy, self.autocast
-        )
+        content = Content(self.program, self._steps, self.parts, self._constants, self.dtype_policy, self.autocast)
         save(content, filepath, force=overwrite)
 
     @classmethod
