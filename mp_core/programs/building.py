@@ -17,6 +17,7 @@ from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.files.program import Node, Program, Value, map_values
 from mp_core.layers import Layer
+from mp_core.programs import convolutions  # noqa: F401 - registers its makers
 from mp_core.programs.patterns import simplified
 from mp_core.programs.registry import operator_of
 from mp_core.programs.weights import CODES, MAKERS

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mp_core.files.program import Node, Value, map_values
+from mp_core.programs.expansions import NEWEST
 from mp_core.programs.registry import operator_of
 
 __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
@@ -33,8 +34,8 @@ _NEUTRAL = {"Add": 0.0, "Mul": 1.0, "aten.add.Tensor": 0.0, "aten.mul.Tensor": 1
 """Operators whose operands may be in any order -> the operand that changes nothing."""
 _FLOATS = {
     "AveragePool", "BatchNormalization", "Conv", "Erf", "Exp", "Gelu", "GlobalAveragePool", "LayerNormalization", "Log",
-    "RMSNormalization", "Sigmoid", "Softmax", "Sqrt", "Swish", "Tanh", "mp_core.attention", "mp_core.dense",
-    "mp_core.embedding", "mp_core.residual_norm",
+    "RMSNormalization", "Sigmoid", "Softmax", "Sqrt", "Swish", "Tanh", "mp_core.attention", "mp_core.conv",
+    "mp_core.dense", "mp_core.embedding", "mp_core.residual_norm",
 }  # fmt: skip
 """Operators whose results are floats of the type of the program."""
 _SAME_TYPE = {
@@ -159,12 +160,12 @@ class Match:
 
     def instead(self, operator: str, *arguments: Any, **options: Any) -> Node:
         """Return a node of the newest version of an operator in place of the last one."""
-        return Node(operator, arguments, self.last.outputs, options, self.last.name, _NEWEST)
+        return Node(operator, arguments, self.last.outputs, options, self.last.name, NEWEST)
 
     def before(self, operator: str, *arguments: Any, label: str = "", **options: Any) -> Node:
         """Return a node whose result one in place of the last one reads; labels distinguish several of an operator."""
         name = f"{self.last.outputs[0]}.{label or operator}"
-        return Node(operator, arguments, (name,), options, self.last.name, _NEWEST)
+        return Node(operator, arguments, (name,), options, self.last.name, NEWEST)
 
     def replaced(self, node: Node, arguments: tuple[Any, ...], **more: Any) -> Node:
         """Return an inner node with other arguments and more options, in place of the last one."""
@@ -186,7 +187,6 @@ class Match:
         return all(self.graph.uses[name] == used[name] for node in self.nodes[1:] for name in node.outputs)
 
 
-_NEWEST = 1 << 16
 New = Node | list[Node] | Value | None
 Build = Callable[[Match], New]
 

@@ -16,6 +16,7 @@ from mp_core.programs.onnx import (  # noqa: F401
     norms,
     pooling,
     products,
+    quantized,
     reductions,
     resizing,
     shapes,

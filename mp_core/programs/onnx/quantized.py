@@ -4,7 +4,7 @@ Operators on codes (QLinearConv ...) are written as operators on floats between 
 Patterns then find the products whose operands are both quantized: layers multiply these codes exactly, in int32.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,12 +12,14 @@ from mp_core import ops
 from mp_core.arrays import Array, dtypes
 from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray
+from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.files.onnx.tensors import type_name
 from mp_core.files.program import Node
 from mp_core.layers.forms import Inputs
+from mp_core.programs.expansions import Expansion, expansion
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.registry import operator
-from mp_core.programs.weights import CODES, is_matrix
+from mp_core.programs.weights import CODES
 
 # ---- codes and floats
 
@@ -73,8 +75,8 @@ def quantize_linear(
 
 def in_codes(q: Any, kind: Any) -> Any:
     """Return integers, stored as floats, as codes of a type: clipped to its range."""
-    info = dtypes.integer_info(kind)
-    return ops.cast(ops.clip(q, info.min, info.max), kind)
+    codes = parse_codes(kind)
+    return ops.cast(ops.clip(q, codes.qmin, codes.qmax), kind)
 
 
 def _aligned(part: Any, x: Any, axis: int, block: int) -> Any:
@@ -140,8 +142,8 @@ def _has_blocks(m: Match) -> bool:
 @operator("mp_core.rounded_to_codes")
 def rounded_to_codes(x: Any, scale: Any, zero: Any) -> Any:
     """Return the numbers next to `x` that codes with one scale stand for."""
-    least, most = (float(n) - float(zero) for n in (dtypes.integer_info(zero.dtype).min,
-                                                    dtypes.integer_info(zero.dtype).max))  # fmt: skip
+    codes, shift = parse_codes(zero.dtype), float(zero)
+    least, most = codes.qmin - shift, codes.qmax - shift
     return ops.multiply(ops.clip(ops.round(ops.divide(x, scale)), least, most), scale)
 
 
@@ -159,97 +161,84 @@ def product_of_codes(m: Match) -> Node | None:
 # ---- operators on codes, written as operators on floats
 
 
-def _dequantized(m: Match, q: Any, scale: Any, zero: Any, axis: int = 1) -> tuple[Any, list[Node]]:
-    """Return the value that codes stand for, and the node that computes it."""
-    found = [m.graph.constant(x) for x in (q, scale, zero)]
-    if found[0] is not None and found[1] is not None:
-        name = f"{q.name}.dequantized"
-        return m.graph.add_constant(name, codes_of(found[0], found[1], found[2], axis=axis)), []
-    node = m.before("DequantizeLinear", q, scale, zero, label=f"{q.name}", axis=axis)
-    return m.value(node), [node]
-
-
-def _on_floats(m: Match, name: str, operands: list[tuple[Any, ...]], y: tuple[Any, ...], *more: Any, **options: Any
-               ) -> list[Node]:  # fmt: skip
-    """Return the nodes of an operator on floats in place of the last one, which is on codes."""
-    arguments, nodes = [], []
-    for operand in operands:
-        value, before = _dequantized(m, *operand)
-        arguments.append(value)
-        nodes += before
-    result = m.before(name, *arguments, *more, **options)
-    return [*nodes, result, m.instead("QuantizeLinear", m.value(result), *y)]
-
-
-@pattern("QLinearMatMul(a, sa, za, b, sb, zb, sy, zy)")
-def qlinear_matmul(m: Match) -> list[Node]:
+@expansion("QLinearMatMul", "com.microsoft.QLinearMatMul")
+def qlinear_matmul(make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
     """Return the product of codes."""
-    a, b = (tuple(m[f"{part}{name}"] for part in ("", "s", "z")) for name in "ab")
-    return _on_floats(m, "MatMul", [a, b], (m["sy"], m["zy"]))
+    product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
+    make(_CODES, product, sy, zy)
 
 
-@pattern("QLinearConv(x, sx, zx, w, sw, zw, sy, zy)")
-def qlinear_conv(m: Match) -> list[Node]:
+@expansion("QLinearConv")
+def qlinear_conv(
+    make: Any, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
+) -> None:
     """Return the convolution of codes; the scale of its int32 bias is the product of both scales."""
-    x, w = (tuple(m[f"{part}{name}"] for part in ("", "s", "z")) for name in "xw")
-    bias = m.last.arguments[8:9]
-    more = []
-    if bias and bias[0] is not None:
-        codes, scales = m.graph.constant(bias[0]), [m.graph.constant(m[name]) for name in ("sx", "sw")]
-        floats = (codes * np.float64(scales[0]) * np.float64(scales[1])).astype(np.float32)
-        more = [m.graph.add_constant(f"{bias[0].name}.dequantized", floats)]
-    return _on_floats(m, "Conv", [x, (*w, 0)], (m["sy"], m["zy"]), *more, **m.last.options)
+    more = () if bias is None else (make(_FLOATS, bias, make("Mul", sx, sw), axis=0),)
+    result = make("Conv", make(_FLOATS, x, sx, zx), make(_FLOATS, w, sw, zw, axis=0), *more, **options)
+    make(_CODES, result, sy, zy)
 
 
-_OF_TWO = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
-_OF_ONE = {"QLinearSigmoid": "Sigmoid", "QLinearLeakyRelu": "LeakyRelu", "QLinearSoftmax": "Softmax",
-           "QLinearGlobalAveragePool": "GlobalAveragePool", "QLinearAveragePool": "AveragePool"}  # fmt: skip
+@expansion("com.microsoft.QGemm")
+def qgemm(
+    make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
+    *, transB: int = 0, **options: Any,
+) -> None:  # fmt: skip
+    """Return the product of codes; the scale of its int32 bias is the product of both scales."""
+    more = () if c is None else (make(_FLOATS, c, make("Mul", sa, sb), axis=0),)
+    matrix = make(_FLOATS, b, sb, zb, axis=0 if transB else 1)
+    product = make("Gemm", make(_FLOATS, a, sa, za), matrix, *more, transB=transB, **options)
+    if sy is not None:
+        make(_CODES, product, sy, zy)
 
 
-@pattern(*(f"com.microsoft.{name}(a, sa, za, b, sb, zb, sy)" for name in _OF_TWO))
-def qlinear_of_two(m: Match) -> list[Node]:
-    """Return a function of two arrays of codes."""
-    a, b = (tuple(m[f"{part}{name}"] for part in ("", "s", "z")) for name in "ab")
-    return _on_floats(m, _OF_TWO[_name(m)], [a, b], m.last.arguments[6:8])
+def _of_two(name: str) -> Expansion:
+    def expand(
+        make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
+    ) -> None:  # fmt: skip
+        make(_CODES, make(name, make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb)), sy, zy)
+
+    return expand
 
 
-@pattern(*(f"com.microsoft.{name}(x, sx, zx, sy)" for name in _OF_ONE))
-def qlinear_of_one(m: Match) -> list[Node] | None:
-    """Return a function of an array of codes."""
-    options = {name: x for name, x in m.last.options.items() if name not in ("channels_last", "opset")}
-    x = tuple(m[name] for name in ("x", "sx", "zx"))
-    return _on_floats(m, _OF_ONE[_name(m)], [x], m.last.arguments[3:5], **options)
+def _of_one(name: str) -> Expansion:
+    def expand(
+        make: Any, x: Any, sx: Any, zx: Any, sy: Any, zy: Any = None, *, channels_last: Literal[0] = 0, **options: Any
+    ) -> None:
+        options.pop("opset", None)
+        make(_CODES, make(name, make(_FLOATS, x, sx, zx), **options), sy, zy)
+
+    return expand
 
 
-@pattern("com.microsoft.QLinearConcat(sy, zy)")
-def qlinear_concat(m: Match) -> list[Node]:
+for _name in ("Add", "Mul"):
+    expansion(f"com.microsoft.QLinear{_name}")(_of_two(_name))
+for _name in ("Sigmoid", "LeakyRelu", "Softmax", "GlobalAveragePool", "AveragePool"):
+    expansion(f"com.microsoft.QLinear{_name}")(_of_one(_name))
+
+
+@expansion("com.microsoft.QLinearConcat")
+def qlinear_concat(make: Any, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
     """Return codes side by side, in one scale."""
-    parts = m.last.arguments[2:]
-    operands = [tuple(parts[i : i + 3]) for i in range(0, len(parts), 3)]
-    return _on_floats(m, "Concat", operands, (m["sy"], m["zy"]), **m.last.options)
+    floats = [make(_FLOATS, *parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    make(_CODES, make("Concat", *floats, axis=axis), sy, zy)
 
 
-@pattern("com.microsoft.QGemm(a, sa, za, b, sb, zb)")
-def qgemm(m: Match) -> list[Node] | None:
-    """Return the product of codes, with an int32 bias whose scale is the product of both scales."""
-    a, b = (tuple(m[f"{part}{name}"] for part in ("", "s", "z")) for name in "ab")
-    c, sy, zy = (*m.last.arguments[6:], None, None, None)[:3]
-    more = []
-    if c is not None:
-        scales = [np.float64(m.graph.constant(m[name])) for name in ("sa", "sb")]
-        floats = (m.graph.constant(c) * scales[0] * scales[1]).astype(np.float32)
-        more = [m.graph.add_constant(f"{c.name}.dequantized", floats)]
-    nodes = _on_floats(m, "Gemm", [a, (*b, 1)], (sy, zy), *more, **m.last.options)
-    if sy is None:
-        nodes[-1:] = []
-        nodes[-1] = m.replaced(nodes[-1], nodes[-1].arguments)
-    return nodes
+@expansion("com.microsoft.MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    make: Any, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
+) -> None:
+    """Return the product of codes as floats."""
+    product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
+    if bias is not None:
+        make("Add", product, bias)
 
 
-def _name(m: Match) -> str:
-    return m.last.operator.rpartition(".")[2]
+@expansion("com.microsoft.DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(make: Any, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
+    """Return the product of rows that are quantized with one range, and of codes."""
+    product = make("MatMul", make("mp_core.rounded_to_range", a), make(_FLOATS, b, sb, zb))
+    if bias is not None:
+        make("Add", product, bias)
 
 
-def is_codes_of(x: Any) -> bool:
-    """Return whether a constant is a matrix of codes."""
-    return isinstance(x, QuantizedArray) and is_matrix(x)
+_FLOATS, _CODES = "DequantizeLinear", "QuantizeLinear"
