@@ -85,7 +85,7 @@ def test_long_arrays_have_shapes_though_they_fit_into_no_memory(make, shape):
 
 def test_shapes_that_layers_refuse_are_refused_by_name():
     for make, shape, message in (
-        (lambda: mp.layers.Conv1D(5, 4), (None, 3, 2), "smaller than its kernel"),
+        (lambda: mp.layers.Conv1D(5, 4), (None, 3, 2), "smaller than the kernel"),
         (lambda: mp.layers.Conv2D(5, 4), (None, 3), "expected 4 axes"),
         (lambda: mp.layers.Cropping1D(2), (None, 4, 2), "must be larger than"),
         (lambda: mp.layers.MaxPooling1D(2), (None, 4), "expected 3 axes"),

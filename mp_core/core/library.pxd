@@ -49,6 +49,24 @@ cdef extern from "library/plan.h" nogil:
     void mp_make_plan(const mp_problem *q, mp_plan *p)
     void mp_find_plan(const mp_problem *q, mp_plan *p)
 
+cdef extern from "library/window_rows.h" nogil:
+    ctypedef struct mp_window_array:
+        char *data
+        int format, size
+
+    ctypedef struct mp_window_rows:
+        Py_ssize_t *length
+        Py_ssize_t *stride
+        Py_ssize_t image, channels
+        Py_ssize_t *count
+        Py_ssize_t *size
+        Py_ssize_t *step
+        Py_ssize_t *dilation
+        Py_ssize_t *before
+        int fill
+
+    int mp_windows_are_lines(const mp_window_rows *w, Py_ssize_t images, Py_ssize_t size, Py_ssize_t *distance)
+
 cdef extern from "library/product.h" nogil:
     ctypedef struct mp_axis:
         Py_ssize_t length, a, b, out, residual
@@ -57,6 +75,7 @@ cdef extern from "library/product.h" nogil:
         const char *data
         int format
         Py_ssize_t size, rs, cs
+        const mp_window_rows *windows
         const float *row_scale
         const int32_t *row_zero
         bint quantized_here
@@ -87,6 +106,7 @@ cdef extern from "library/product.h" nogil:
         mp_right b
         mp_lines out, residual
         const float *bias
+        Py_ssize_t bias_stride
         mp_gemm common
         bint reproducible
         int batch_axes
@@ -163,7 +183,7 @@ cdef extern from "library/operation.h" nogil:
         MP_OPERATION_ROW_GRADIENTS, MP_OPERATION_ROW_SUMS, MP_OPERATION_TAKEN_ROWS
         MP_OPERATION_ATTENTION_GRADIENT, MP_OPERATION_WINDOWS, MP_OPERATION_RANDOM, MP_OPERATION_POOLING_GRADIENT
         MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_POOLING
-        MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT, MP_OPERATION_WINDOW_POOLING
+        MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT, MP_OPERATION_WINDOW_POOLING, MP_OPERATION_DEPTHWISE
 
     ctypedef struct mp_operation:
         const char *name

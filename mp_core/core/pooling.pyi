@@ -22,3 +22,12 @@ def pool_windows(
     x: _Array | None = None,
     d: _Array | None = None,
 ) -> None: ...
+def multiply_channels(
+    x: _Array,
+    weights: _Array,
+    windows: Any,
+    bias: _Array | None,
+    activation: int,
+    formats: dict[np.dtype[Any], int],
+    out: _Array,
+) -> None: ...

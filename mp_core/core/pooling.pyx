@@ -1,13 +1,17 @@
-"""Pooling of ragged sequences to one row each (library/pooling.h), and of windows (library/window_pooling.h)."""
+"""Pooling of ragged sequences to one row each (library/pooling.h), and of windows (library/window_pooling.h).
+
+Also the windows of convolutions (library/window_rows.h), and depthwise convolution (library/depthwise.h).
+"""
 
 cimport numpy as cnp
 from libc.stdint cimport int32_t
 from libc.string cimport memset
 
-from mp_core.core.header cimport MP_F32, mp_element_bytes
+from mp_core.core.header cimport MP_F32, mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
     MP_FIRST_ROW, MP_LARGEST, MP_LAST_ROW, MP_MEAN, MP_MEAN_BY_PLACE, MP_MEAN_BY_ROOT, MP_NO_ARITHMETIC,
-    MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, MP_OPERATION_WINDOW_POOLING, mp_cost, mp_pool, mp_pooling,
+    MP_OPERATION_DEPTHWISE, MP_OPERATION_POOLING, MP_OPERATION_POOLING_GRADIENT, MP_OPERATION_WINDOW_POOLING, mp_cost,
+    mp_pool, mp_pooling, mp_window_array, mp_window_rows,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.run cimport refuse_huge
@@ -19,10 +23,6 @@ cdef extern from "library/window_pooling.h" nogil:
     ctypedef enum mp_window_what:
         MP_WINDOW_MAXIMA, MP_WINDOW_SUMS, MP_WINDOW_MAXIMA_GRADIENT, MP_WINDOW_SUMS_GRADIENT
 
-    ctypedef struct mp_window_array:
-        char *data
-        int format, size
-
     ctypedef struct mp_window_pooling:
         mp_window_what what
         mp_window_array x, d, out
@@ -31,6 +31,15 @@ cdef extern from "library/window_pooling.h" nogil:
         Py_ssize_t *window
         Py_ssize_t *step
         Py_ssize_t *windows
+
+cdef extern from "library/depthwise.h" nogil:
+    ctypedef struct mp_depthwise:
+        mp_window_array x, out
+        mp_window_rows windows
+        Py_ssize_t images
+        const float *weights
+        const float *bias
+        mp_activation activation
 
 POOLINGS = {"mean": MP_MEAN, "mean_sqrt_len_tokens": MP_MEAN_BY_ROOT, "weightedmean": MP_MEAN_BY_PLACE,
             "cls": MP_FIRST_ROW, "lasttoken": MP_LAST_ROW, "max": MP_LARGEST}
@@ -118,3 +127,44 @@ def pool_windows(str what not None, tuple window not None, tuple step not None, 
         p.windows[axis] = (p.length[axis] - p.window[axis]) // p.step[axis] + 1
     run_operation(MP_OPERATION_WINDOW_POOLING, &p, what, out,
                   mp_cost(p.batch, 0, MP_NO_ARITHMETIC, (2 if d is not None else 1) * cnp.PyArray_NBYTES(places)))
+
+
+cdef int describe_windows(cnp.ndarray x, object windows, Py_ssize_t groups, mp_window_rows *w) except -1:
+    """Describe windows of `x`, shape (images, one to three lengths, channels); the channels must be contiguous.
+
+    `windows` has the attributes `size`, `strides`, `dilation`, `before` (places of padding before the first one) and
+    `counts` (of windows), tuples of int with a number for each axis of places, and `fill`, the byte of padding.
+    """
+    cdef int axis, rank = cnp.PyArray_NDIM(x) - 2, to
+    memset(w, 0, sizeof(mp_window_rows))
+    w.image, w.channels = cnp.PyArray_STRIDE(x, 0), cnp.PyArray_DIM(x, rank + 1) // groups
+    w.fill = windows.fill
+    for to in range(3):
+        w.length[to] = w.count[to] = w.size[to] = w.step[to] = w.dilation[to] = 1
+    for axis in range(rank):
+        to = 3 - rank + axis
+        w.length[to], w.stride[to] = cnp.PyArray_DIM(x, axis + 1), cnp.PyArray_STRIDE(x, axis + 1)
+        w.size[to], w.step[to], w.dilation[to] = windows.size[axis], windows.strides[axis], windows.dilation[axis]
+        w.before[to], w.count[to] = windows.before[axis], windows.counts[axis]
+    return 0
+
+
+def multiply_channels(cnp.ndarray x not None, cnp.ndarray weights not None, object windows, cnp.ndarray bias,
+                      int activation, dict formats not None, cnp.ndarray out not None):
+    """Write ``activation(sum over the places p of windows[p] * weights[p] + bias)`` to `out`, channel by channel.
+
+    - `x`, `windows`: as for :func:`describe_windows`; x is float.
+    - `weights`: C-contiguous float32 (places, channels); `bias`: contiguous float32 (channels,).
+    - `out`: C-contiguous (images, windows..., channels), of a type in `formats`.
+    """
+    cdef mp_depthwise d
+    memset(&d, 0, sizeof(d))
+    describe_windows(x, windows, 1, &d.windows)
+    set_array(&d.x, x, formats[x.dtype])
+    set_array(&d.out, out, formats[out.dtype])
+    d.images, d.weights = cnp.PyArray_DIM(x, 0), <const float *>cnp.PyArray_DATA(weights)
+    d.bias = NULL if bias is None else <const float *>cnp.PyArray_DATA(bias)
+    d.activation = <mp_activation>activation
+    run_operation(MP_OPERATION_DEPTHWISE, &d, "depthwise convolution", out,
+                  mp_cost(d.images, 2.0 * cnp.PyArray_SIZE(out) * cnp.PyArray_DIM(weights, 0), MP_NO_ARITHMETIC,
+                          cnp.PyArray_NBYTES(x) + cnp.PyArray_NBYTES(out)))

@@ -21,6 +21,11 @@ cdef int refuse_huge(Py_ssize_t k) except -1:
     return 0
 
 
+cdef inline bint side_by_side(const mp_product *p) noexcept:
+    """Return whether the results of all matrices are columns of the same rows, as those of a convolution's groups."""
+    return p.batch_axes == 1 and p.batch[0].out == p.n * p.out.size and p.out.rs == p.batch[0].length * p.n * p.out.size
+
+
 cdef int note_product(const mp_product *p, Py_ssize_t matrices, cnp.ndarray result) except -1:
     """Note a product on the tape of this thread; `result` is the array that it writes."""
     cdef mp_noted_product s
@@ -28,7 +33,7 @@ cdef int note_product(const mp_product *p, Py_ssize_t matrices, cnp.ndarray resu
     mp_describe_noted_product(&s, p, matrices)
     return recording().note(
         MP_OPERATION_PRODUCT, &s, f"product {p.k}x{p.n}", result,
-        mp_cost(p.m if matrices == 1 else 0, 2.0 * matrices * p.m * p.n * p.k,
+        mp_cost(p.m if matrices == 1 or side_by_side(p) else 0, 2.0 * matrices * p.m * p.n * p.k,
                 MP_QUADS if p.a.quantized_here else mp_arithmetic_of(p.a.format, p.b.format),
                 matrices * (p.m * p.k * p.a.size + p.m * p.n * p.out.size) + weights))
 

@@ -1,4 +1,4 @@
-"""Convolution along one, two or three axes, as one matrix product over windows."""
+"""Convolution along one, two or three axes, as one product of windows."""
 
 import math
 from collections.abc import Sequence
@@ -11,12 +11,10 @@ from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
 from mp_core.layers.forms.products import packed
-from mp_core.layers.lora import AdaptableLayer
+from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
 from mp_core.ops.elementwise import concatenated
-from mp_core.ops.spatial import same_padding
-from mp_core.ops.windows import windows_of
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["Conv1D", "Conv2D", "Conv3D"]
@@ -93,21 +91,31 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
-        windows, axes = self._windows(self._checked_inputs(inputs)), self._rank + 1
-        biases = [None] * self.groups if self.bias is None else np.split(self.bias.read_value(), self.groups)
+        x = self._checked_inputs(inputs)
+        bias = None if self.bias is None else self.bias.read_value()
         fused = activations.FUSED.get(self.activation) if self._lora is None else None
-        width, parts = self.filters // self.groups, []
-        groups = zip(np.split(windows, self.groups, axis=-1), self._matrices(), biases, strict=True)
-        for number, (group, kernel, bias) in enumerate(groups):
-            rows = group.reshape(*group.shape[:axes], math.prod(group.shape[axes:]))
-            part = ops.matmul(rows, kernel, bias=bias, activation=fused)
-            if self._lora is not None:
-                a = self._lora.a.read_value()
-                columns = slice(number * width, (number + 1) * width)
-                part = self._lora.added(part, ops.matmul(rows, a.reshape(-1, a.shape[-1])), columns)
-            parts.append(part)
-        outputs = parts[0] if self.groups == 1 else concatenated(*parts, axis=-1)
+        outputs = self._convolved(x, self._matrix(), self.kernel_size, bias=bias, activation=fused)
+        if self._lora is not None:
+            outputs = self._adapted(x, outputs, self._lora)
         return self._arranged(self.activation(outputs) if fused is None else outputs)
+
+    def _convolved(self, x: Array, kernel: Any, size: Any = None, **epilogue: Any) -> Array:
+        before = [(span - 1, 0) for span in self._spans()]
+        padding = before if self.padding == "causal" else self.padding
+        return ops.conv(
+            x, kernel, self.strides, padding, dilation_rate=self.dilation_rate, kernel_size=size, **epilogue
+        )
+
+    def _adapted(self, x: Array, outputs: Array, lora: LoRA) -> Array:
+        """Return the outputs plus those of the thin matrices, group by group."""
+        width, a = self.filters // self.groups, lora.a.read_value()
+        parts = [
+            lora.added(part, self._convolved(group, a), slice(number * width, (number + 1) * width))
+            for number, (group, part) in enumerate(zip(
+                np.split(x, self.groups, axis=-1), np.split(outputs, self.groups, axis=-1), strict=True
+            ))
+        ]  # fmt: skip
+        return parts[0] if self.groups == 1 else concatenated(*parts, axis=-1)
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         channels = self._channels(shape)
@@ -116,28 +124,16 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
             return None
         return windowed_shape(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
 
-    def _windows(self, x: Array) -> Array:
-        """Return the padded inputs as a view of windows: (batch, positions ..., *kernel_size, channels)."""
-        spans = self._spans()
-        if self.padding != "valid":
-            x = ops.pad_zeros(x, [(0, 0), *map(self._pad_widths, x.shape[1:-1], spans, self.strides), (0, 0)])
-        if any(length < span for length, span in zip(x.shape[1:-1], spans, strict=True)):
-            raise ValueError(
-                f"The inputs of layer '{self.name}', {x.shape}, are smaller than its kernel's span, {spans}"
-            )
-        return windows_of(x, self.kernel_size, self.strides, self.dilation_rate)
-
-    def _pad_widths(self, length: int, span: int, stride: int) -> tuple[int, int]:
-        return same_padding(length, span, stride) if self.padding == "same" else (span - 1, 0)
-
-    def _matrices(self) -> list[Any]:
-        """Return the kernel of each group as a packed matrix."""
+    def _matrix(self) -> Any:
+        """Return the kernel as a packed matrix (k, filters), or one for each group: (groups, k, filters / groups)."""
         kernel = self.form.variables["kernel"]
         dtype = kernel.dtype
 
-        def pack(stored: Array) -> list[Any]:
-            parts = np.split(stored.reshape(-1, self.filters), self.groups, axis=-1)
-            return [packed(part, dtype) for part in parts]
+        def pack(stored: Array) -> Any:
+            if self.groups == 1:
+                return packed(stored.reshape(-1, self.filters), dtype)
+            parts = stored.reshape(-1, self.groups, self.filters // self.groups)
+            return packed(parts.swapaxes(0, 1), dtype)
 
         return kernel.derived(("groups", dtype), pack)
 

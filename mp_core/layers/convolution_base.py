@@ -7,9 +7,9 @@ from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.spatial import Spatial
+from mp_core.ops.convolution_specs import spans_of
 from mp_core.ops.elementwise import floating
 from mp_core.ops.spatial import data_format_of, sizes_of
-from mp_core.ops.windows import spans_of
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.utilities.arguments import boolean, positive_integer
 

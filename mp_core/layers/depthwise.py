@@ -1,10 +1,7 @@
 """Depthwise convolution: each channel is convolved with its own kernels."""
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
@@ -12,8 +9,7 @@ from mp_core.layers import activations, initializers
 from mp_core.layers.convolution_base import KernelLayer
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
-from mp_core.ops.elementwise import floating, rounded
-from mp_core.ops.spatial import same_padding
+from mp_core.ops.elementwise import floating
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["DepthwiseBase", "DepthwiseConv1D", "DepthwiseConv2D"]
@@ -76,8 +72,8 @@ class DepthwiseBase(KernelLayer):
         """Create and return the bias, shape (channels,); None without bias."""
         return self.add_weight((channels,), initializer=self.bias_initializer, name="bias") if self.use_bias else None
 
-    def _depthwise(self, inputs: Array, kernel: Array, bias: Array | None) -> Array:
-        """Return the depthwise convolution plus bias, with the channels last."""
+    def _depthwise(self, inputs: Array, kernel: Array, bias: Array | None, activation: str | None = None) -> Array:
+        """Return ``activation(depthwise convolution + bias)`` with the channels last."""
         x = floating(inputs, self._compute)
         x = self._channels_last(x) if x.ndim > 1 else x
         if x.ndim != self._rank + 2 or x.shape[-1] != self._channels:
@@ -85,31 +81,9 @@ class DepthwiseBase(KernelLayer):
                 f'Input 0 of layer "{self.name}" is incompatible with the layer: expected {self._rank + 2} axes and '
                 f"{self._channels} channels, but received input with shape {inputs.shape} ({self.data_format})"
             )
-        bias = np.zeros((), x.dtype) if bias is None else bias
-        return rounded(self._convolve, ops.pad_zeros(x, self._padding(x)), kernel, bias)
-
-    def _padding(self, x: Array) -> list[tuple[int, int]]:
-        lengths, spans = x.shape[1:-1], self._spans()
-        if self.padding == "same":
-            return [(0, 0), *map(same_padding, lengths, spans, self.strides), (0, 0)]
-        if any(length < span for length, span in zip(lengths, spans, strict=True)):
-            raise ValueError(
-                f"The inputs of layer '{self.name}', {x.shape}, are smaller than its kernel's span, {spans}"
-            )
-        return [(0, 0)] * x.ndim
-
-    def _convolve(self, x: Array, kernel: Array, bias: Array) -> Array:
-        """Return the sum over all kernel elements, in row-major order, plus the bias."""
-        places = [
-            range(0, length - span + 1, stride)
-            for length, span, stride in zip(x.shape[1:-1], self._spans(), self.strides, strict=True)
-        ]
-        outputs = np.zeros((x.shape[0], *map(len, places), *kernel.shape[self._rank :]), x.dtype)
-        for offsets in itertools.product(*map(range, self.kernel_size)):
-            starts = [offset * dilation for offset, dilation in zip(offsets, self.dilation_rate, strict=True)]
-            parts = (slice(at + p.start, at + p.stop, p.step) for at, p in zip(starts, places, strict=True))
-            outputs = outputs + x[:, *parts][..., np.newaxis] * kernel[offsets]
-        return outputs.reshape(*outputs.shape[:-2], self._channels * self.depth_multiplier) + bias
+        return ops.depthwise_conv(
+            x, kernel, self.strides, self.padding, dilation_rate=self.dilation_rate, bias=bias, activation=activation
+        )
 
     def _shape_with_channels(self, shape: Shape, filters: int | None) -> Shape | None:
         """Return the output shape with `filters` output channels; None if only a call can determine it."""
@@ -142,7 +116,9 @@ class _DepthwiseConv(DepthwiseBase):
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., channels * depth_multiplier), or with channels at axis 1."""
         bias = None if self.bias is None else self.bias.read_value()
-        return self._arranged(self.activation(self._depthwise(inputs, self.kernel.read_value(), bias)))
+        fused = activations.FUSED.get(self.activation)
+        outputs = self._depthwise(inputs, self.kernel.read_value(), bias, fused)
+        return self._arranged(self.activation(outputs) if fused is None else outputs)
 
     def _shape_after(self, shape: Shape) -> Shape | None:
         channels = self._length_of_channels(shape) if len(shape) > 1 else None

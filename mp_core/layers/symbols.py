@@ -36,9 +36,10 @@ EAGER_ONLY: dict[str, str] = {
     "ragged_attention": "functional models cannot have concatenated texts as inputs: call it in a layer",
     "ragged_pool": "as ragged_attention",
     "ragged_rotary": "as ragged_attention",
+    "resize": "resizes by formulas of ONNX: Keras' UpSampling2D repeats",
     **dict.fromkeys(("arange", "eye", "full", "linspace", "ones", "zeros"), "takes no array, and returns a constant"),
-    "window_maxima": "use MaxPooling1D, MaxPooling2D or MaxPooling3D",
-    "window_sums": "use AveragePooling1D, AveragePooling2D or AveragePooling3D",
+    "window_maxima": "use max_pool",
+    "window_sums": "use average_pool",
 }
 """Function of :mod:`mp_core.ops` that rejects symbolic arrays -> the reason, or what to use instead."""
 

@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mp_core import ops
-from mp_core.arrays import F32, F64, Array
+from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
 from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import with_example
+from mp_core.ops.convolution_specs import Ends, ends_along, outputs_along
 from mp_core.ops.spatial import sizes_of
-from mp_core.ops.windows import overlap_add
 from mp_core.utilities.arguments import integer
 
 __all__ = ["Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"]
@@ -83,16 +83,7 @@ class _ConvTranspose(ConvolutionBase):
         self.output_padding = None
         if output_padding is not None:
             self.output_padding = sizes_of(output_padding, "output_padding", self._rank, integer)
-            if any(not 0 <= more < stride for more, stride in zip(self.output_padding, self.strides, strict=True)):
-                raise ValueError(
-                    "`output_padding` must be from 0 to `strides` - 1 along each axis; received "
-                    f"output_padding={self.output_padding}, strides={self.strides}"
-                )
-        if max(self.strides) > 1 and max(self.dilation_rate) > 1:
-            raise ValueError(
-                "`strides` or `dilation_rate` must be 1 along all axes; received "
-                f"strides={self.strides}, dilation_rate={self.dilation_rate}"
-            )
+        self._ends()  # checks the arguments
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Create the kernel, shape ``(*kernel_size, filters, channels)``, and the bias."""
@@ -109,19 +100,11 @@ class _ConvTranspose(ConvolutionBase):
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
-        x = self._checked_inputs(inputs)
-        ends = self._ends()
-        counts = [_count(*each) for each in zip(x.shape[1:-1], self.strides, ends, strict=True)]
-        if 0 in counts:
-            raise ValueError(f"The outputs of layer '{self.name}' would be empty for inputs of shape {inputs.shape}")
-        rows = ops.matmul(x, self._matrix(), out_dtype=F64 if x.dtype == F64 else F32)
-        windows = rows.reshape(*rows.shape[:-1], *self.kernel_size, self.filters)
-        outputs = overlap_add(windows, self.strides, self.dilation_rate)
-        outputs = _part(outputs, [end.first for end in ends], counts)
-        if self.bias is not None:
-            outputs = ops.add(outputs, ops.cast(self.bias.read_value(), outputs.dtype))
-        if outputs.dtype != x.dtype:
-            outputs = ops.cast(outputs, x.dtype)
+        outputs = ops.conv_transpose(
+            self._checked_inputs(inputs), self._matrix(), self.strides, self.padding, self.output_padding,
+            dilation_rate=self.dilation_rate, kernel_size=self.kernel_size,
+            bias=None if self.bias is None else self.bias.read_value(),
+        )  # fmt: skip
         return self._arranged(self.activation(outputs))
 
     def _matrix(self) -> Any:
@@ -136,46 +119,14 @@ class _ConvTranspose(ConvolutionBase):
             return None
         first = 1 if self.data_format == "channels_last" else 2
         lengths = shape[first : first + self._rank]
-        counts = [_count(*each) for each in zip(lengths, self.strides, self._ends(), strict=True)]
+        counts = [outputs_along(*each) for each in zip(lengths, self.strides, self._ends(), strict=True)]
         if 0 in counts:
             return None
         return (shape[0], *counts, self.filters) if first == 1 else (shape[0], self.filters, *counts)
 
-    def _ends(self) -> list["_Ends"]:
+    def _ends(self) -> list[Ends]:
         """Return where the outputs begin and end along each spatial axis."""
-        return [
-            _ends_of(span, stride, self.padding, None if self.output_padding is None else self.output_padding[axis])
-            for axis, (span, stride) in enumerate(zip(self._spans(), self.strides, strict=True))
-        ]
-
-
-class _Ends(NamedTuple):
-    """Where the outputs begin and end along an axis of the overlap-added windows."""
-
-    first: int  # index in the first window at which outputs begin
-    last: int  # length of the outputs from this index in the last window on
-
-
-def _ends_of(span: int, stride: int, padding: str, more: int | None) -> _Ends:
-    if padding == "valid":
-        return _Ends(0, max(span, stride) if more is None else span + more)
-    last = stride if more is None else span % 2 + more
-    return _Ends(max((span - last) // 2, 0), last)
-
-
-def _count(length: int | None, stride: int, ends: _Ends) -> int | None:
-    """Return the length of the outputs along an axis; None if the length of the inputs is unknown."""
-    if length is None:
-        return None
-    return (length - 1) * stride + ends.last if length else 0
-
-
-def _part(x: Array, first: Sequence[int], counts: Sequence[Any]) -> Array:
-    """Return `counts` elements of each spatial axis from `first` on, padded with zeros beyond the end."""
-    stops = [start + count for start, count in zip(first, counts, strict=True)]
-    part = x[:, *map(slice, first, stops)]
-    beyond = [(0, max(stop - length, 0)) for stop, length in zip(stops, x.shape[1:-1], strict=True)]
-    return ops.pad_zeros(part, [(0, 0), *beyond, (0, 0)]) if any(map(any, beyond)) else part
+        return ends_along(self.kernel_size, self.strides, self.padding, self.output_padding, self.dilation_rate)
 
 
 class Conv1DTranspose(_ConvTranspose):

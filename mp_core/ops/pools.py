@@ -14,6 +14,7 @@ from mp_core.arrays.recorded import constant
 from mp_core.ops import spatial
 from mp_core.ops.arrangement import array_of, broadcast_to, moveaxis
 from mp_core.ops.comparisons import greater
+from mp_core.ops.convolution_specs import spans_of
 from mp_core.ops.elementwise import computed, floating
 from mp_core.ops.functions import where
 from mp_core.ops.logic import isnan, logical_or
@@ -21,7 +22,7 @@ from mp_core.ops.padding import pad
 from mp_core.ops.pairs import maximum
 from mp_core.ops.registry import operation
 from mp_core.ops.spatial import Padding
-from mp_core.ops.windows import parts_of_windows, spans_of, window_maxima, window_sums
+from mp_core.ops.windows import parts_of_windows, window_maxima, window_sums
 from mp_core.utilities.arguments import boolean
 from mp_core.utilities.docstrings import documented
 

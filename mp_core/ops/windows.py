@@ -13,10 +13,11 @@ from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import filled
 from mp_core.core.pairs import add_windows
 from mp_core.core.pooling import pool_windows
+from mp_core.ops.convolution_specs import spans_of
 from mp_core.utilities.arguments import positive_integer
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["overlap_add", "parts_of_windows", "spans_of", "window_maxima", "window_sums", "windows_of"]
+__all__ = ["overlap_add", "parts_of_windows", "window_maxima", "window_sums", "windows_of"]
 
 
 @recordable
@@ -102,12 +103,6 @@ def parts_of_windows(
 
 
 # ---- windows with dilation, as convolutions have them
-
-
-@shown("{}((3, 2), (1, 4))", "[3, 5]")
-def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
-    """Return the extents of a dilated window along each axis."""
-    return [rate * (length - 1) + 1 for rate, length in zip(dilation, size, strict=True)]
 
 
 def windows_of(x: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]) -> Array:

@@ -26,13 +26,13 @@ __all__ = ["Branch", "Step", "built", "is_weight", "run", "step_of"]
 
 @dataclass(frozen=True)
 class Step:
-    """A call that computes values."""
+    """A call that computes values, in place of a node."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     options: Mapping[str, Any]
-    outputs: tuple[str, ...]
-    operator: str = ""  # The operator of the function. "": a layer.
+    outputs: tuple[str, ...]  # "": a result that nobody reads
+    operator: str = ""
     version: int = 0  # The version of the operator.
 
 
@@ -55,8 +55,10 @@ def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any
 
 
 def _named(outputs: tuple[str, ...], found: Any) -> dict[str, Any]:
+    """Return results by name. A function in place of a result computes one that few programs read."""
     is_several = len(outputs) > 1 or type(found) is tuple
-    return dict(zip(outputs, found if is_several else (found,), strict=False))
+    results = zip(outputs, found if is_several else (found,), strict=False)
+    return {name: x() if callable(x) else x for name, x in results if name}
 
 
 @dataclass(frozen=True)
@@ -127,17 +129,15 @@ class _Building:
         call = None if maker is None else maker(node, self.constant, name=self.name(node), dtype=self.policy)
         if call is not None:
             self.layers[call.layer.name] = call.layer
-            return Step(call.layer, call.arguments, {}, node.outputs)
+            return Step(call.layer, call.arguments, {}, node.outputs, node.operator)
         return step_of(node)
 
     def name(self, node: Node) -> str:
-        """Return the name of the layer of a node: that of its matrix in the file, or of the node."""
-        matrix = next((x.name for x in node.arguments if self.constant(x) is not None), "")
-        matrix = self.origins.get(matrix, matrix)
-        is_made_up = "." not in matrix or "::" in matrix
-        path = node.name.strip("/").replace("/", ".") if is_made_up and node.name else matrix
-        name = path.removesuffix(".weight").removesuffix(f".{node.operator}") or node.operator
-        same = sum(known == name or known.startswith(f"{name}_") for known in self.layers)
+        """Return the name of the layer of a node: that of its weights in the file, or of the node."""
+        names = [x.name for x in node.arguments if self.constant(x) is not None]
+        known = [name for name in (self.origins.get(name, name) for name in names) if "." in name and "::" not in name]
+        name = known[0].rpartition(".")[0] if known else node.name.strip("/").replace("/", ".") or node.operator
+        same = sum(each == name or each.startswith(f"{name}_") for each in self.layers)
         return f"{name}_{same}" if same else name
 
 
@@ -192,18 +192,19 @@ def built(program: Program, policy: Any) -> tuple[list[Step], dict[str, Layer], 
 
 
 def needed(nodes: Any, outputs: tuple[str, ...]) -> list[Node]:
-    """Return the nodes on which an output depends, in their order."""
+    """Return the nodes on which an output depends, in their order; results that nobody reads lose their names."""
     wanted, found = set(outputs), []
     for node in reversed(nodes):
         if wanted.intersection(node.outputs):
+            found.append(replace(node, outputs=tuple(name if name in wanted else "" for name in node.outputs)))
             wanted.update(node.inputs())
-            found.append(node)
     return found[::-1]
 
 
 def as_floats(x: Any) -> Any:
-    """Return the floats of a quantized constant; other values as they are."""
-    return dequantize(x) if isinstance(x, QuantizedArray) else x
+    """Return a constant as operations read it: floats in place of codes, at an address that kernels can read."""
+    x = dequantize(x) if isinstance(x, QuantizedArray) else x
+    return np.require(x, requirements="A") if isinstance(x, np.ndarray) else x
 
 
 def is_weight(x: Any) -> bool:

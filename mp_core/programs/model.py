@@ -16,6 +16,7 @@ from mp_core.layers.symbols import KerasTensor
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.programs.building import Step, built, is_weight, run
 from mp_core.programs.checks import refusals
+from mp_core.programs.expansions import expanded
 from mp_core.programs.registry import RefusedError
 from mp_core.training.models import Model
 
@@ -57,6 +58,7 @@ class ProgramModel(Model):
 
     def __init__(self, program: Program, policy: Any = None, **kwargs: Any) -> None:
         super().__init__(dtype=policy, autocast=policy is not None, **kwargs)
+        program = expanded(program)
         refused = refusals(program)
         if refused:
             raise RefusedError(f"{len(refused)} nodes of the program cannot run here:\n" + "\n".join(refused))

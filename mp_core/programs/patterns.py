@@ -20,11 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import permutations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mp_core.files.program import Node, Value, map_values
+from mp_core.programs.expansions import NEWEST
 from mp_core.programs.registry import operator_of
 
 __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
@@ -159,12 +160,12 @@ class Match:
 
     def instead(self, operator: str, *arguments: Any, **options: Any) -> Node:
         """Return a node of the newest version of an operator in place of the last one."""
-        return Node(operator, arguments, self.last.outputs, options, self.last.name, _NEWEST)
+        return Node(operator, arguments, self.last.outputs, options, self.last.name, NEWEST)
 
-    def before(self, operator: str, *arguments: Any, **options: Any) -> Node:
-        """Return a node whose result one in place of the last one reads."""
-        name = f"{self.last.outputs[0]}.{operator.rpartition('.')[2]}"
-        return Node(operator, arguments, (name,), options, self.last.name, _NEWEST)
+    def before(self, operator: str, *arguments: Any, label: str = "", **options: Any) -> Node:
+        """Return a node whose result one in place of the last one reads; labels distinguish several of an operator."""
+        name = f"{self.last.outputs[0]}.{label or operator}"
+        return Node(operator, arguments, (name,), options, self.last.name, NEWEST)
 
     def replaced(self, node: Node, arguments: tuple[Any, ...], **more: Any) -> Node:
         """Return an inner node with other arguments and more options, in place of the last one."""
@@ -186,25 +187,31 @@ class Match:
         return all(self.graph.uses[name] == used[name] for node in self.nodes[1:] for name in node.outputs)
 
 
-_NEWEST = 1 << 16
 New = Node | list[Node] | Value | None
 Build = Callable[[Match], New]
-RULES: dict[str, list[tuple[ast.expr, Build]]] = {}
-"""Operator of the last node -> its patterns, each with the function that returns the node in place of the last one.
-
-The function returns None if the rule does not apply after all.
-"""
 
 
-def pattern(*texts: str) -> Callable[[Build], Build]:
-    """Register a rule for patterns."""
+class Rule(NamedTuple):
+    """A pattern, and what comes in place of its last node."""
+
+    tree: ast.expr
+    build: Build
+    is_shared: bool
+
+
+RULES: dict[str, list[Rule]] = {}
+"""Operator of the last node -> its rules. The function of a rule returns None if the rule does not apply after all."""
+
+
+def pattern(*texts: str, is_shared: bool = False) -> Callable[[Build], Build]:
+    """Register a rule for patterns; `is_shared`: even if other nodes use what its inner nodes compute."""
 
     def register(build: Build) -> Build:
         for text in texts:
             tree = ast.parse(text, mode="eval").body
             operator = ast.unparse(tree.func) if isinstance(tree, ast.Call) else ""
             for last in (operator, "Div") if operator == "Mul" else (operator,):
-                RULES.setdefault(last, []).append((tree, build))
+                RULES.setdefault(last, []).append(Rule(tree, build, is_shared))
         return build
 
     return register
@@ -231,10 +238,10 @@ def simplified(
 
 def _replaced(graph: Graph, node: Node) -> list[Node] | None:
     """Return the nodes in place of one that ends a pattern; None if it ends none."""
-    for tree, build in RULES.get(node.operator, ()):
-        for values, nodes in _of_node(graph, tree, node, ({}, ())):
+    for rule in RULES.get(node.operator, ()):
+        for values, nodes in _of_node(graph, rule.tree, node, ({}, ())):
             match = Match(graph, values, tuple({id(each): each for each in nodes}.values()))
-            new = build(match) if match.is_inner() else None
+            new = rule.build(match) if rule.is_shared or match.is_inner() else None
             if isinstance(new, Value):
                 if node.outputs[0] in graph.outputs:
                     continue
@@ -242,7 +249,7 @@ def _replaced(graph: Graph, node: Node) -> list[Node] | None:
                 return []
             if new is not None:
                 new = new if isinstance(new, list) else [new]
-                graph.replace(match.nodes, new)
+                graph.replace(match.nodes[:1] if rule.is_shared else match.nodes, new)
                 return new
     return None
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 
 from mp_core.files.program import Node
+from mp_core.programs.expansions import EXPANSIONS
 
 __all__ = ["OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "operators_of", "refusal"]
 
@@ -70,6 +71,8 @@ def operator_of(node: Node) -> Callable[..., Any] | None:
 def refusal(node: Node) -> str | None:
     """Return why mp_core does not run a node, or None if it does."""
     function = operator_of(node)
+    if function is None and node.operator in EXPANSIONS:
+        return _unfit(node)
     if function is None:
         known = node.operator in OPERATORS
         return f"version {node.version} of the operator is too old" if known else "the operator is not supported"
@@ -94,3 +97,12 @@ def bound(function: Callable[..., Any], node: Node) -> dict[str, tuple[Any, Any]
 def _choices(annotation: Any) -> tuple[Any, ...]:
     """Return the values that a parameter may have, if its annotation lists them."""
     return get_args(annotation) if get_origin(annotation) is Literal else ()
+
+
+def _unfit(node: Node) -> str:
+    """Return why a node cannot be written as other operators."""
+    try:
+        inspect.signature(EXPANSIONS[node.operator]).bind(None, *node.arguments, **node.options)
+    except TypeError as error:
+        return str(error)
+    return "it was not expanded"

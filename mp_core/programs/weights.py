@@ -18,6 +18,7 @@ from mp_core.files.program import Node
 from mp_core.layers import Dense, Embedding, Layer
 from mp_core.layers.forms import Inputs
 from mp_core.policies.dtype_policies import DTypePolicy, get
+from mp_core.policies.dtype_policies.map import policy_at
 from mp_core.policies.dtype_policies.quantized import parse_quantized
 from mp_core.policies.dtype_policies.schemes import Scheme
 
@@ -97,14 +98,13 @@ def dense(
 
     Codes are stored as they are. With `inputs`, one scale and one zero point, its inputs are quantized by these.
     """
-    policy = _policy(lines, dtype, name)
     n, k = lines.shape
-    layer = Dense(n, activation, bias is not None, "zeros", name=name, dtype=policy)
+    layer = Dense(n, activation, bias is not None, "zeros", name=name, dtype=_policy(lines, dtype))
     layer.build((None, k))
     if isinstance(lines, QuantizedArray):
         codes = signed(lines)
         scheme = Scheme.of(codes, "float" if inputs is None else "fixed")
-        named = parse_quantized(f"{scheme}_from_{policy.name}")
+        named = parse_quantized(f"{scheme}_from_{_source(layer)}")
         if inputs is not None:
             codes = replace_scale(codes, codes.scale * inputs.scale)
             inputs = Inputs(np.full(k, inputs.scale, np.float32), np.full(k, inputs.zero_point, np.int8))
@@ -116,19 +116,28 @@ def dense(
     return layer
 
 
-def embedding(table: Array, *, name: str, dtype: Any) -> Embedding:
+def embedding(table: Any, *, name: str, dtype: Any) -> Embedding:
     """Return a layer that looks up rows of a table."""
-    layer = Embedding(*table.shape, embeddings_initializer="zeros", name=name, dtype=_policy(table, dtype, name))
+    layer = Embedding(*table.shape, embeddings_initializer="zeros", name=name, dtype=_policy(table, dtype))
     layer.build()
-    layer.set_matrix(frozen(table))
+    if isinstance(table, QuantizedArray):
+        codes = signed(table)
+        layer.set_matrix(codes, policy=parse_quantized(f"{Scheme.of(codes)}_from_{_source(layer)}"))
+    else:
+        layer.set_matrix(frozen(table))
     return layer
 
 
-def _policy(weights: Any, dtype: Any, name: str) -> DTypePolicy:
+def _policy(weights: Any, dtype: Any) -> DTypePolicy:
     """Return the policy of a layer; if the model has none, that of the type of its weights."""
     if dtype is None:
         dtype = "float32" if isinstance(weights, QuantizedArray) else weights.dtype.name
     return get(dtype)
+
+
+def _source(layer: Layer) -> str:
+    """Return the name of the policy of a layer without quantization."""
+    return policy_at(layer.dtype_policy, layer.path).name.rpartition("_from_")[2]
 
 
 def signed(q: QuantizedArray) -> QuantizedArray:

@@ -39,7 +39,7 @@ from mp_core.arrays.products.quantized import (
 from mp_core.arrays.quantization import QuantizedArray, check_unchanged, dequantize
 from mp_core.arrays.recorded import takes_symbols
 
-__all__ = ["multiply_any"]
+__all__ = ["activation_named", "check_depth", "factors_of", "multiply_any", "product_type"]
 
 _NAMES = {name: name for name in ACTIVATIONS}  # a look-up replaces an instance of a subclass of str by a plain str
 
@@ -58,16 +58,22 @@ def multiply_any(a: Any, b: Any, out_dtype: Any, out: Any, bias: Any, activation
 
     `a` may be :class:`Factors`, if its rows have been quantized; they contain `b` too.
     """
-    if not isinstance(activation, str | None) or activation not in _NAMES:
-        choices = ", ".join(repr(name) for name in _NAMES)
-        raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
+    name = activation_named(activation)
     wanted = None if out_dtype is None else parse(out_dtype, "out_dtype")
     held = imported_out(out)
     a, b, bias, residual = imported_all(
         ("a", "b", "bias", "residual"), a, b, bias, residual, kept=(QuantizedArray, PackedMatrix, Factors)
     )
-    result = _multiply(a, b, wanted, held, _Epilogue(bias, _NAMES[activation], residual))
+    result = _multiply(a, b, wanted, held, _Epilogue(bias, name, residual))
     return result if out is None else out
+
+
+def activation_named(activation: Any) -> str | None:
+    """Return the name of an activation of products, or None; raise ValueError for any other."""
+    if not isinstance(activation, str | None) or activation not in _NAMES:
+        choices = ", ".join(repr(name) for name in _NAMES)
+        raise ValueError(f"`activation` must be one of {choices}; received {activation!r}")
+    return _NAMES[activation]
 
 
 def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: _Epilogue) -> Array:
@@ -79,7 +85,7 @@ def _multiply(a: Any, b: Any, wanted: np.dtype[Any] | None, out: Any, epilogue: 
         batch = _broadcast(a.shape[:-2], b.shape[:-2])
         if 0 not in (*batch, *a.shape[-2:-1], *b.shape[-1:]):
             return _matrix_by_matrix(a, b, batch, wanted, out, epilogue)
-    factors = a if isinstance(a, Factors) else _factors(a, b)
+    factors = a if isinstance(a, Factors) else factors_of(a, b)
     target = _out_dtype(factors, wanted, epilogue)
     a, b = factors.a, factors.b
     shape = _shape(factors)
@@ -150,7 +156,7 @@ def _matrix_by_matrix(
     return out  # type: ignore[no-any-return]
 
 
-def _factors(a: Any, b: Any) -> Factors:
+def factors_of(a: Any, b: Any) -> Factors:
     """Return the operands as arrays or a PackedMatrix, in types that multiply, with the scales of codes."""
     scale = zero = default = None
     if isinstance(a, QuantizedArray) or isinstance(b, QuantizedArray) or has_scale(b):
@@ -175,34 +181,45 @@ def _shape(factors: Factors) -> tuple[int, ...]:
             f"the last axis of `a` must be as long as the second to last of `b`; received shapes {a.shape} "
             f"and {b.shape}"
         )
-    if not is_float(a.dtype):
-        shifted = isinstance(b, PackedMatrix) and b.zero_point is not None and b.dtype is I8
-        most = most_exact_k(a.dtype is U8 or zero is not None, shifted)
-        if k > most:
-            raise ValueError(
-                f"{a.dtype} products need k <= {most} to be exact in int32; received k = {k}, the last axis of `a`"
-            )
+    check_depth(a.dtype, k, b, zero)
     batch = a.shape[:-2] if len(b.shape) < 3 else _broadcast(a.shape[:-2], b.shape[:-2])
     shape: tuple[int, ...] = batch + a.shape[-2:-1] + (b.shape[-1:] if len(b.shape) > 1 else ())
     return shape
 
 
+def check_depth(dtype: np.dtype[Any], k: int, b: Any, zero: Array | None) -> None:
+    """Raise ValueError if sums of k products of integers may exceed int32. `zero`: the zero points of `a`, or None."""
+    if is_float(dtype):
+        return
+    shifted = isinstance(b, PackedMatrix) and b.zero_point is not None and b.dtype is I8
+    most = most_exact_k(dtype is U8 or zero is not None, shifted)
+    if k > most:
+        raise ValueError(
+            f"{dtype} products need k <= {most} to be exact in int32; received k = {k}, the last axis of `a`"
+        )
+
+
 def _of_types_that_multiply(a: Array, b: Array | PackedMatrix) -> tuple[Array, Array | PackedMatrix, np.dtype[Any]]:
     """Return the operands in types that multiply, and the default type of the result."""
     name = name_of(b.dtype)
-    known = PRODUCTS.get((name_of(a.dtype), name))
-    if known is not None:
-        return a, b, ALLOWED[known]
+    promoted = product_type(a.dtype, b.dtype)
+    if (name_of(a.dtype), name) in PRODUCTS:
+        return a, b, promoted
     if not (is_float(a.dtype) or is_float(b.dtype)):
         raise TypeError(
             "`a` and `b` must be of float types, or `a` int8 or uint8 and `b` int8 or a matrix of uint8; received "
             f"{a.dtype.name} and {b.dtype.name}"
         )
-    promoted = result_type(a.dtype, b.dtype)
     a = a if a.dtype is promoted else cast(a, promoted)
     if (name_of(a.dtype), name) not in PRODUCTS and b.dtype is not promoted:
         b = cast(b.unpack() if isinstance(b, PackedMatrix) else b, promoted)
     return a, b, promoted
+
+
+def product_type(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the default type of a product of operands without scales."""
+    known = PRODUCTS.get((name_of(a), name_of(b)))
+    return result_type(a, b) if known is None else ALLOWED[known]
 
 
 def _out_dtype(factors: Factors, wanted: np.dtype[Any] | None, epilogue: _Epilogue) -> np.dtype[Any]:

@@ -17,4 +17,13 @@ def multiply_normal(
     epilogue: tuple[_Array | None, str | None, _Array | None],
     rows: tuple[_Array | None, _Array | None],
 ) -> _Array: ...
+def multiply_windows(
+    x: _Array,
+    b: _Array | PackedMatrix,
+    windows: Any,
+    out_dtype: np.dtype[Any],
+    bias: _Array | None,
+    activation: str | None,
+    rows: tuple[_Array | None, _Array | None],
+) -> _Array: ...
 def most_exact_k(unsigned_a: bool, shifted_b: bool) -> int: ...

@@ -19,8 +19,9 @@ from mp_core.core.header cimport (
 )
 from mp_core.core.library cimport (
     MP_ACCEPTED, MP_BAD_RESULT, MP_BAD_SCALES, MP_BAD_TYPES, MP_TOO_DEEP, mp_axis, mp_left, mp_lines,
-    mp_most_exact_k, mp_product, mp_refusal_of, mp_right,
+    mp_most_exact_k, mp_product, mp_refusal_of, mp_right, mp_window_rows, mp_windows_are_lines,
 )
+from mp_core.core.pooling cimport describe_windows
 from mp_core.core.run cimport run_product
 from mp_core.arrays.formats cimport Formats, format_named, format_of, formats
 from mp_core.arrays.products.panels cimport PackedMatrix
@@ -331,6 +332,56 @@ def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows no
     if result is None:
         raise AssertionError(f"the general path made operands that kernels refuse: {REASONS[call.reason]}; please "
                              "report this")
+    return result
+
+
+def multiply_windows(cnp.ndarray x not None, b, object windows, out_dtype, cnp.ndarray bias, activation,
+                     tuple rows not None):
+    """Return ``activation(windows @ b + bias)``, shape (images, windows..., groups * n), for the windows of `x`.
+
+    - `x`: shape (images, places..., channels); the channels are contiguous. The types of `x` and `b` must multiply.
+    - `b`: shape (k, n) or (groups, k, n), an array or packed. Group g multiplies its part of the channels.
+    - `windows`: as for :func:`mp_core.core.pooling.describe_windows`.
+    - `out_dtype`, `rows`: as for :func:`multiply_normal`; `bias`: contiguous float32 (groups * n,).
+    """
+    cdef Call call
+    cdef Parts p
+    cdef mp_window_rows w
+    cdef cnp.ndarray result
+    cdef cnp.npy_intp shape[5]
+    cdef cnp.npy_intp groups = b.shape[0] if len(b.shape) == 3 else 1, stride
+    cdef Py_ssize_t images = cnp.PyArray_DIM(x, 0)
+    cdef int axis, rank = cnp.PyArray_NDIM(x) - 2
+    memset(&p.product, 0, sizeof(mp_product))
+    describe_windows(x, windows, groups, &w)
+    p.product.a.data, p.product.a.format = cnp.PyArray_BYTES(x), format_of(FORMATS, x)
+    p.product.a.size = p.product.a.cs = cnp.PyArray_ITEMSIZE(x)
+    if not mp_windows_are_lines(&w, images, p.product.a.size, &p.product.a.rs):
+        p.product.a.windows, p.product.a.rs = &w, 0
+    p.product.m = images * w.count[0] * w.count[1] * w.count[2]
+    p.product.k = w.size[0] * w.size[1] * w.size[2] * w.channels
+    stride = w.channels * p.product.a.size
+    p.a.vector, p.a.axes, p.a.lengths, p.a.strides = False, len(b.shape) - 2, &groups, &stride
+    call.out_dtype, call.left = <PyObject *>out_dtype, NO_SCALES if rows[0] is None else OF_CODES
+    call.scale, call.zeros = <PyObject *>rows[0], <PyObject *>rows[1]
+    call.reason = describe_right(b, &p) or set_result_format(&call, &p.product) or set_batch(&p)
+    if not call.reason:
+        for axis in range(rank + 1):
+            shape[axis] = w.count[2 - rank + axis] if axis else images
+        shape[rank + 1] = groups * p.product.n
+        result = cnp.PyArray_EMPTY(rank + 2, shape, FORMATS.types[<int>p.product.common.epilogue.out_format], 0)
+        p.product.out.data, p.product.out.size = cnp.PyArray_BYTES(result), cnp.PyArray_ITEMSIZE(result)
+        p.product.out.rs = groups * p.product.n * p.product.out.size
+        if p.product.batch_axes:
+            p.batch[0].out, p.batch[0].residual = p.product.n * p.product.out.size, 0
+        if bias is not None:
+            p.product.bias, p.product.bias_stride = <const float *>cnp.PyArray_DATA(bias), p.product.n
+        p.product.common.epilogue.activation = <mp_activation><int>_activations[activation]
+        call.reason = ((set_left_scales(&call, &p) if call.left != NO_SCALES else 0) or mp_refusal_of(&p.product))
+    if call.reason:
+        raise AssertionError(f"a convolution has operands that kernels refuse: {REASONS[call.reason]}; please report "
+                             "this")
+    run_product(&p.product, groups, result)
     return result
 
 

@@ -16,6 +16,8 @@ typedef struct {
     int one_scale;       /* A has one scale for all rows: `scale` */
     float scale;
     mp_axis batch[MP_BATCH_AXES];
+    int has_windows;     /* product.a.windows is `windows` */
+    mp_window_rows windows;
     int status;
 } mp_noted_product;
 

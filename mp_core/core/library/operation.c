@@ -3,6 +3,7 @@
 #include "library/array_cast.h"
 #include "library/attention.h"
 #include "library/attention_gradient.h"
+#include "library/depthwise.h"
 #include "library/elementwise.h"
 #include "library/look_up.h"
 #include "library/noted_product.h"

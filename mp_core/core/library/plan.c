@@ -43,9 +43,9 @@ static int has_micro_panels(const mp_problem *q, const mp_plan *p) {
     return mp_copies_panels(p) && !mp_by_tiles(p) && q->kernels->products[p->arithmetic]->micro_panel < MP_PANEL;
 }
 
-/* Whether rows of A are contiguous and of the type that the arithmetic reads. */
+/* Whether rows of A are contiguous in memory and of the type that the arithmetic reads. */
 static int is_ready(const mp_problem *q, int arithmetic) {
-    return (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here
+    return (q->a.cs == q->a.size || q->k <= 1) && q->a.rs % q->a.size == 0 && !q->quantized_here && !q->windows
            && (q->a.format == native[arithmetic] || arithmetic == MP_QUADS);
 }
 
@@ -298,7 +298,7 @@ static void size_rows(const mp_problem *q, mp_plan *p) {
     s->a_copy = mp_round_up(p->mc * mp_a_row(p, q->k) * mp_a_bytes(p), 64);
     if (mp_rewrites_rows(p) && !is_ready(q, p->arithmetic))
         s->a_narrow = mp_round_up(p->mc * q->k * mp_own_bytes(p->arithmetic), 64);
-    if (q->quantized_here && q->a.format != MP_F32) s->a_gathered = mp_round_up(p->mc * q->k * 4, 64);
+    if (q->quantized_here && (q->windows || q->a.format != MP_F32)) s->a_gathered = mp_round_up(p->mc * q->k * 4, 64);
     else if (q->a.cs != q->a.size) s->a_gathered = mp_round_up(p->mc * q->k * q->a.size, 64);
 }
 

@@ -42,6 +42,7 @@ typedef struct {
     ptrdiff_t matrices, m, n, k; /* number of products in the batch; the shape of each */
     int threads;                 /* how many run the tasks */
     mp_layout a, b;
+    int windows;                 /* rows of A are windows of an array */
     int packed;                  /* B is packed in panels */
     int quantized_here;          /* A is float; the product quantizes its rows to int8 */
     int finds_scales;            /* ... and computes their scales: amax / 127 of each row */

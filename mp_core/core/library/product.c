@@ -76,7 +76,7 @@ static inline void set_columns(const mp_product *p, mp_gemm *g, const mp_task_pl
     mp_epilogue *e = &g->epilogue;
     e->out = at->out + column * p->out.size;
     e->residual = at->residual ? at->residual + column * p->residual.size : NULL;
-    e->bias = p->bias ? p->bias + column : NULL;
+    e->bias = at->bias ? at->bias + column : NULL;
     e->col_scale = p->b.scale ? p->b.scale + column : NULL;
     e->col_zero = p->b.zero_point ? p->b.zero_point + column : NULL;
     e->col_sum = at->sums ? at->sums + column : NULL;
@@ -355,12 +355,12 @@ void mp_run_here(const mp_product *p, char *work) {
 static void run_small(mp_product *p, char *work) {
     mp_gemm *g = &p->common;
     mp_task_place at = {.a = p->a.data, .b = p->b.data, .sums = p->b.sums, .residual = p->residual.data,
-                        .out = p->out.data};
+                        .bias = p->bias, .out = p->out.data};
     g->shape.m = p->m, g->epilogue.row_scale = p->a.row_scale, g->epilogue.row_zero = p->a.row_zero;
     g->operands.lda = p->a.rs / mp_own_bytes(p->plan.arithmetic);
     if (!p->plan.reads_a_in_place) {
         at.a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
-        mp_copy_rows(p, g, p->a.data, p->m, work);
+        mp_copy_rows(p, g, p->a.data, 0, p->m, work);
         work += p->plan.scratch.a_copy + p->plan.scratch.a_narrow;
     }
     run_panels(p, g, &at, (columns){0, p->n}, work);
@@ -383,7 +383,7 @@ void mp_run_product_task(void *product, ptrdiff_t index) {
 
 void mp_column_as_row(mp_product *p) {
     const int formats_turn = p->a.format == p->b.format || (p->a.format < MP_FLOATS && p->b.format < MP_FLOATS);
-    if (p->n != 1 || p->m <= 1 || p->b.packed || p->out.rs != p->out.size || p->bias || p->residual.data
+    if (p->n != 1 || p->m <= 1 || p->a.windows || p->b.packed || p->out.rs != p->out.size || p->bias || p->residual.data
         || p->a.row_scale || p->a.row_zero || p->b.scale || p->b.zero_point || !formats_turn)
         return;
     const mp_left a = p->a;
@@ -403,7 +403,7 @@ void mp_plan_product(mp_product *p, ptrdiff_t matrices, int threads) {
     q.kernels = p->kernels, q.machine = mp_this_machine(), q.matrices = matrices, q.m = p->m, q.n = p->n, q.k = p->k;
     q.a = (mp_layout){p->a.format, (int)p->a.size, p->a.rs, p->a.cs};
     q.b = (mp_layout){p->b.format, (int)mp_element_bytes[p->b.format], p->b.rs, p->b.cs};
-    q.packed = p->b.packed, q.quantized_here = p->a.quantized_here;
+    q.windows = p->a.windows != NULL, q.packed = p->b.packed, q.quantized_here = p->a.quantized_here;
     q.finds_scales = p->a.quantized_here && !p->a.row_scale && !p->a.scales;
     q.row_zero = p->a.row_zero != NULL, q.zero_point = p->b.zero_point != NULL;
     q.code_zero = p->b.code_zero != NULL;

@@ -7,6 +7,7 @@
 #include "library/operation.h"
 #include "library/plan.h"
 #include "library/runtime.h"
+#include "library/window_rows.h"
 
 MP_SHARED_BEGIN
 
@@ -21,6 +22,7 @@ typedef struct {
     int format;
     ptrdiff_t size;           /* bytes of an element */
     ptrdiff_t rs, cs;         /* bytes from one row to the next, from one column to the next */
+    const mp_window_rows *windows; /* NULL, or rows are windows of the array at `data`; then rs is 0, cs is `size` */
     const float *row_scale;   /* [batch][m] if common.epilogue.row_stride is 1; one value if it is 0 */
     const int32_t *row_zero;  /* zero points, as many */
     int quantized_here;       /* A is float; the product quantizes it to int8, by `scales`, by row_scale or by the
@@ -56,7 +58,8 @@ typedef struct {
     mp_left a;
     mp_right b;
     mp_lines out, residual;
-    const float *bias;
+    const float *bias;     /* [n], or with bias_stride n [matrices][n] */
+    ptrdiff_t bias_stride; /* elements from the bias of one matrix to that of the next; 0: all have the same */
     mp_gemm common; /* what all calls of the kernels share */
     int reproducible; /* the order of sums: see mp_problem */
     int batch_axes;

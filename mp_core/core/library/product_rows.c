@@ -5,16 +5,27 @@
 /* Elements of A that are quantized at a time (at least one row): up to K = 4096 they stay in L1 meanwhile. */
 enum { QUANTIZED = 4096 };
 
+/* How elements of A become those of an arithmetic. */
+static mp_conversion conversion_to(const mp_product *p, int arithmetic) {
+    const mp_casts *casts = p->kernels->casts;
+    mp_conversion c = {.from = p->a.size, .to = mp_own_bytes(arithmetic)};
+    if (arithmetic == MP_WIDE && p->a.format != MP_F32) c.widen = casts->widen[p->a.format];
+    if (arithmetic == MP_PAIRS && p->a.format != MP_BF16) c.to_bf16 = casts->to_bf16[p->a.format];
+    return c;
+}
+
 /* Quantize rows of A to the same codes as mp_core.quantize: by given scales, or each row by its amax / 127. */
-static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *wide, mp_gemm *g) {
+static void quantize_rows(const mp_product *p, const char *a, ptrdiff_t from, ptrdiff_t rows, char *to, char *wide,
+                          mp_gemm *g) {
     const mp_quantizers *quantizers = p->kernels->quantizers;
     const ptrdiff_t at_once = mp_max(1, QUANTIZED / mp_max(p->k, 1));
     float *scales = (float *)g->epilogue.row_scale, amax[QUANTIZED];
     mp_part part = {.rows = rows, .cols = p->k, .x = (float *)a, .ldx = p->a.rs / 4, .q = (uint8_t *)to, .ldq = p->k,
                     .scale = scales, .by_row = g->epilogue.row_stride, .qmin = -128, .qmax = 127};
-    if (p->a.format != MP_F32) {
-        for (ptrdiff_t i = 0; i < rows; i++)
-            p->kernels->casts->widen[p->a.format](a + i * p->a.rs, (float *)wide + i * p->k, p->k, 0);
+    if (p->a.windows || p->a.format != MP_F32) {
+        const mp_conversion c = conversion_to(p, MP_WIDE);
+        if (p->a.windows) mp_gather_windows(p->a.windows, c, a, from, rows, wide);
+        else for (ptrdiff_t i = 0; i < rows; i++) mp_convert(c, a + i * p->a.rs, p->k, wide + i * p->k * c.to);
         part.x = (float *)wide, part.ldx = p->k;
     }
     part.prefetch_distance = part.ldx;
@@ -48,24 +59,19 @@ static void gather_elements(const mp_product *p, const char *a, ptrdiff_t rows, 
 
 /* Copy rows of A to `to`, contiguous and in the type of the arithmetic. Rows that are not contiguous are first copied
  * to `gathered`. */
-static void gather_rows(const mp_product *p, const char *a, ptrdiff_t rows, char *to, char *gathered) {
-    const int arithmetic = p->plan.arithmetic;
+static void gather_rows(const mp_product *p, const char *a, ptrdiff_t first, ptrdiff_t rows, char *to, char *gathered) {
+    const mp_conversion c = conversion_to(p, p->plan.arithmetic);
     ptrdiff_t rs = p->a.rs, k = p->k;
+    if (p->a.windows) {
+        mp_gather_windows(p->a.windows, c, a, first, rows, to);
+        return;
+    }
     if (p->a.cs != p->a.size) {
         gather_elements(p, a, rows, gathered);
         a = gathered, rs = k * p->a.size;
     }
     if (rs == k * p->a.size) k *= rows, rows = 1; /* there are no gaps between rows: convert them as one row */
-    for (; rows > 0; rows--) {
-        if (arithmetic == MP_WIDE && p->a.format != MP_F32)
-            p->kernels->casts->widen[p->a.format](a, (float *)to, k, 0);
-        else if (arithmetic == MP_PAIRS && p->a.format != MP_BF16)
-            p->kernels->casts->to_bf16[p->a.format](a, to, k);
-        else
-            memcpy(to, a, (size_t)(k * mp_own_bytes(arithmetic)));
-        a += rs;
-        to += k * mp_own_bytes(arithmetic);
-    }
+    for (; rows > 0; rows--, a += rs, to += k * c.to) mp_convert(c, a, k, to);
 }
 
 /* Copy rows of A, rs bytes apart, into the layout of gemm_recoded. */
@@ -106,7 +112,7 @@ static void rewrite_rows(const mp_product *p, const char *from, ptrdiff_t rs, pt
 
 /* If rows are in the type of the arithmetic already (is_ready of plan.c; then a_narrow has no bytes), rewrite_rows
  * reads the caller's A. */
-void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work) {
+void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t first, ptrdiff_t rows, char *work) {
     const mp_plan *plan = &p->plan;
     const mp_task_scratch *parts = &plan->scratch;
     char *const narrow = mp_rewrites_rows(plan) ? work + parts->a_copy : work;
@@ -116,8 +122,8 @@ void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows
         rewrite_rows(p, a, p->a.rs, rows, work);
         return;
     }
-    if (p->a.quantized_here) quantize_rows(p, a, rows, narrow, gathered, g);
-    else gather_rows(p, a, rows, narrow, gathered);
+    if (p->a.quantized_here) quantize_rows(p, a, first, rows, narrow, gathered, g);
+    else gather_rows(p, a, first, rows, narrow, gathered);
     if (mp_rewrites_rows(plan)) rewrite_rows(p, narrow, p->k * mp_own_bytes(plan->arithmetic), rows, work);
 }
 
@@ -125,6 +131,7 @@ mp_task_place mp_place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row) 
     mp_task_place at = {.a = p->a.data + row * p->a.rs, .b = p->b.data, .sums = p->b.sums,
                         .residual = p->residual.data, .out = p->out.data + row * p->out.rs};
     ptrdiff_t b_matrix = 0;
+    if (p->bias) at.bias = p->bias + matrix * p->bias_stride;
     if (at.residual) at.residual += row * p->residual.rs;
     for (int axis = p->batch_axes - 1; axis >= 0; axis--) {
         const mp_axis *x = &p->batch[axis];
@@ -173,7 +180,7 @@ char *mp_prepare_rows(const mp_product *p, mp_gemm *g, mp_task_place *at, ptrdif
         work += parts->row_scales;
     }
     if (!p->plan.reads_a_in_place) {
-        mp_copy_rows(p, g, at->a, g->shape.m, work);
+        mp_copy_rows(p, g, at->a, row % p->m, g->shape.m, work);
         at->a = work, g->operands.lda = mp_a_row(&p->plan, p->k);
     }
     work += parts->a_copy + parts->a_narrow + parts->a_gathered;

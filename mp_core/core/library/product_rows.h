@@ -10,6 +10,7 @@ typedef struct {
     const char *b;
     const int32_t *sums;
     const char *residual;
+    const float *bias;
     char *out;
     const int32_t *block_sums; /* see mp_operands; or NULL */
 } mp_task_place;
@@ -17,8 +18,9 @@ typedef struct {
 /* Return the addresses for a task: the rows from `row` on, of one matrix of the batch. */
 mp_task_place mp_place_of(const mp_product *p, ptrdiff_t matrix, ptrdiff_t row);
 
-/* Copy rows of A into scratch in the layout that the kernels read: quantized, made contiguous, widened. */
-void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t rows, char *work);
+/* Copy rows of A into scratch in the layout that the kernels read: quantized, made contiguous, widened. They start at
+ * `a`; windows are those from number `first` on. */
+void mp_copy_rows(const mp_product *p, mp_gemm *g, const char *a, ptrdiff_t first, ptrdiff_t rows, char *work);
 
 /* Set the rows of A in a task, in place or copied, and their scales, zero points and sums. `row` is an index into the
  * rows of all matrices of the batch. Return the scratch that is still free. */

@@ -3,16 +3,9 @@
 #define MP_WINDOW_POOLING_H
 
 #include "library/operation.h"
-#include "windows/windows.h"
+#include "library/window_rows.h"
 
 MP_SHARED_BEGIN
-
-enum { MP_WINDOW_AXES = 3 };
-
-typedef struct {
-    char *data;
-    int format, size; /* a float; bytes of an element */
-} mp_window_array;
 
 /* Arrays are C-contiguous: x and its gradient are [batch][length...][channels], the results and their gradients
  * [batch][windows...][channels]. With fewer than three spatial axes the first lengths are 1. Results and gradients are

@@ -130,6 +130,8 @@ class _Reading:
                 continue
             for output in filter(None, outputs):
                 parts.define(output, f"node {name} ({each.kind})")
+            if each.kind == "Split" and len(arguments) < 2 and "split" not in options:
+                options.setdefault("num_outputs", len(outputs))  # which versions before 18 do not say
             if each.kind == "Constant":
                 parts.constants[outputs[0]] = self.constant(name, options)
             else:

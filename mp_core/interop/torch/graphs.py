@@ -108,7 +108,7 @@ def tensor_of(x: Any, expected: Tensor) -> Tensor:
     tensor = torch.from_numpy(array.view(np.int16) if is_bf16 else array)
     tensor = (tensor.view(torch.bfloat16) if is_bf16 else tensor).to(expected.dtype)
     order = expected.dim_order() if expected.dim() > 1 else ()
-    if not order or tensor.is_contiguous() and order == tuple(range(len(order))):
+    if not order or (tensor.is_contiguous() and order == tuple(range(len(order)))):
         return tensor
     back = [order.index(axis) for axis in range(len(order))]
     return tensor.permute(order).contiguous().permute(back)

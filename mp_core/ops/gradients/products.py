@@ -6,6 +6,7 @@ derivative uses the float32 argument of the activation. The bits of the result a
 """
 
 import functools
+import inspect
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,13 @@ from mp_core.core.convert import copied
 from mp_core.ops import PackedMatrix, dynamic_matmul, fixed_matmul, matmul
 from mp_core.ops.activations import activate
 from mp_core.ops.contraction import einsum, parse
+from mp_core.ops.convolution import convolve, convolve_channels
 from mp_core.ops.elementwise import computed
 from mp_core.ops.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.ops.gradients.registry import Addable, RowSum, gradient_of, wide_type
 from mp_core.ops.gradients.sums import BLOCK, blocks_of, summed_rows
 
-__all__ = ["REPLACEMENTS"]
+__all__ = ["REPLACEMENTS", "inner_gradient", "product_gradients", "transposed_operand"]
 
 
 # ---- casts and copies
@@ -59,8 +61,8 @@ def _(
     d: Any, result: Any, a: Any, b: Any, *,
     scale: Any = None, out_dtype: Any = None, bias: Any = None, activation: Any = None, residual: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    inner = _inner(d, result, activation)
-    return _operands(inner, a, b) | {"bias": _bias(inner), "residual": d}
+    inner = inner_gradient(d, result, activation)
+    return product_gradients(inner, a, b) | {"bias": _bias(inner), "residual": d}
 
 
 @gradient_of(fixed_matmul)
@@ -70,18 +72,18 @@ def _(
     if activation is None:
         inner = d
     elif activation in FROM_RESULT:
-        inner = _inner(d, result, activation)
+        inner = inner_gradient(d, result, activation)
     else:  # compute the argument of the activation again, rounded as the product rounds it
         inner = activation_gradient(activation, d, fixed_matmul(a, b, scales, zeros, bias=bias), d.dtype)
 
     def of_rows(dtype: Any) -> Any:
         """Return the gradient of `a`; `b` is the matrix times `scales`, so divide by them."""
-        return computed("divide", matmul(inner, _transposed(b, inner.dtype), out_dtype=F32), scales, dtype=dtype)
+        return computed("divide", matmul(inner, transposed_operand(b, inner.dtype), out_dtype=F32), scales, dtype=dtype)
 
     return {"a": of_rows, "bias": _bias(inner)}
 
 
-def _inner(d: Any, result: Any, activation: Any) -> Any:
+def inner_gradient(d: Any, result: Any, activation: Any) -> Any:
     """Return the gradient of the argument of a product's activation, computed from the result."""
     return d if activation is None else activation_gradient(activation, d, result, d.dtype)
 
@@ -90,7 +92,7 @@ def _bias(d: Any) -> RowSum | None:
     return summed_rows(d, d.shape[-1:]) if d.shape else None  # the product of two vectors is a number, without bias
 
 
-def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
+def product_gradients(d: Any, a: Any, b: Any) -> dict[str, Any]:
     """Return the gradients of the operands of ``a @ b``. `d` is rounded to the type in which the operands multiply."""
     left = a.reshape(1, -1) if len(a.shape) == 1 else a
     batch = d.shape[: len(d.shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
@@ -103,7 +105,7 @@ def _operands(d: Any, a: Any, b: Any) -> dict[str, Any]:
         return whole if d.dtype.itemsize <= common.itemsize else cast(whole, common)
 
     def of_left(dtype: Any, other: Any) -> Any:
-        return matmul(rows(), _transposed(b, rows().dtype), out_dtype=dtype, residual=other)
+        return matmul(rows(), transposed_operand(b, rows().dtype), out_dtype=dtype, residual=other)
 
     @functools.cache
     def both() -> Any:
@@ -166,7 +168,7 @@ def _as_operand(make: Any, x: Any, shape: tuple[int, ...], is_whole: bool, summe
     )
 
 
-def _transposed(b: Any, dtype: np.dtype[Any]) -> Any:
+def transposed_operand(b: Any, dtype: np.dtype[Any]) -> Any:
     """Return the right operand with its last two axes exchanged.
 
     A packed or quantized operand becomes packed floats, which take more memory than the codes. So they are cached, and
@@ -275,5 +277,19 @@ def _dynamic_matmul(
     return _split(dynamic_matmul, a, b, activation, residual, out_dtype, {"bias": bias, "scale": scale})
 
 
-REPLACEMENTS = {matmul: _matmul, dynamic_matmul: _dynamic_matmul}
+def _convolution(function: Any) -> Any:
+    def split(
+        a: Any, b: Any, *, windows: Any, out_dtype: Any = None, bias: Any = None, activation: Any = None
+    ) -> Any:  # fmt: skip
+        return _split(function, a, b, activation, None, out_dtype, {"bias": bias, "windows": windows})
+
+    return split
+
+
+_CONVOLUTIONS = (convolve, convolve_channels)
+REPLACEMENTS = {
+    matmul: _matmul,
+    dynamic_matmul: _dynamic_matmul,
+    **{inspect.unwrap(function): _convolution(function) for function in _CONVOLUTIONS},
+}
 """Operation -> function called in its place while calls are noted; if it returns None, the operation is called."""

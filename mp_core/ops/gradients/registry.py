@@ -54,6 +54,7 @@ MODULES = (
     "mp_core.ops.gradients.dropout",
     "mp_core.ops.gradients.quantization",
     "mp_core.ops.gradients.windows",
+    "mp_core.ops.gradients.convolution",
 )  # fmt: skip
 """The modules that define rules; they are imported when a rule is looked up."""
 

@@ -55,7 +55,9 @@ def attention(
     """Return ``softmax(scale * query @ key.T + attn_mask) @ value`` of arrays (..., heads, length, size)."""
     q, k, v = (ops.swapaxes(ops.reshape(x, (-1, *x.shape[-3:])), 1, 2) for x in (query, key, value))
     is_keep = attn_mask is not None and attn_mask.dtype == np.bool_
-    mask = attn_mask if attn_mask is None or attn_mask.ndim <= 4 else ops.reshape(attn_mask, (-1, *attn_mask.shape[-3:]))
+    mask = (
+        attn_mask if attn_mask is None or attn_mask.ndim <= 4 else ops.reshape(attn_mask, (-1, *attn_mask.shape[-3:]))
+    )
     kept, bias = (mask, None) if is_keep else (None, mask)
     found = ops.dot_product_attention(q, k, v, bias=bias, mask=kept, scale=scale, is_causal=is_causal)
     return ops.reshape(ops.swapaxes(found, 1, 2), (*query.shape[:-1], value.shape[-1]))

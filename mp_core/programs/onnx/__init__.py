@@ -3,4 +3,21 @@
 Each module registers the functions of one subject; importing this package registers all.
 """
 
-from mp_core.programs.onnx import attention, control, elementwise, fusions, microsoft, products, shapes  # noqa: F401
+from mp_core.programs.onnx import (  # noqa: F401
+    activations,
+    attention,
+    casting,
+    control,
+    convolution,
+    elementwise,
+    fusions,
+    indexing,
+    microsoft,
+    norms,
+    pooling,
+    products,
+    quantized,
+    reductions,
+    resizing,
+    shapes,
+)

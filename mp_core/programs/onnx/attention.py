@@ -150,29 +150,6 @@ def multi_head_attention(
     return join_heads(_filtered(q, k, v, key_mask, attention_bias, scale, mask_filter_value, unidirectional))
 
 
-@operator("com.microsoft.Attention")
-def attention_of_inputs(
-    x: Any,
-    weights: Any,
-    bias: Any = None,
-    mask: Any = None,
-    past: None = None,
-    attention_bias: Any = None,
-    *,
-    num_heads: int,
-    qkv_hidden_sizes: tuple[int, ...] = (),
-    mask_filter_value: float = -10000.0,
-    scale: float = 0.0,
-    unidirectional: int = 0,
-) -> Any:
-    """Return attention of the products of inputs and one matrix of queries, keys and values."""
-    del past
-    return attention_of_product(
-        ops.matmul(x, weights, bias=bias), mask, attention_bias, num_heads=num_heads, scale=scale,
-        qkv_hidden_sizes=qkv_hidden_sizes, mask_filter_value=mask_filter_value, unidirectional=unidirectional,
-    )  # fmt: skip
-
-
 @operator("mp_core.attention_of_product")
 def attention_of_product(
     qkv: Any,

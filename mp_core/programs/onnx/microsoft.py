@@ -1,17 +1,15 @@
 """Operators of Microsoft that exporters write: norms, activations and products."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import dtypes
-from mp_core.arrays.quantization import QuantizedArray
-from mp_core.files.program import Node
-from mp_core.layers import activations
-from mp_core.programs.patterns import Match, pattern
+from mp_core.arrays.quantization import QuantizedArray, dequantize
+from mp_core.programs.expansions import expansion
 from mp_core.programs.registry import operator
-from mp_core.programs.weights import is_matrix
+from mp_core.programs.weights import CODES
 
 # ---- norms
 
@@ -88,31 +86,7 @@ def embed_layer_norm(
     return ops.layer_norm(total, gamma, beta, epsilon=epsilon), lengths, total
 
 
-# ---- activations
-
-
-@operator("com.microsoft.Gelu")
-def gelu(x: Any) -> Any:
-    """Return the exact gelu."""
-    return ops.gelu(x)
-
-
-@operator("com.microsoft.FastGelu")
-def fast_gelu(x: Any, bias: Any = None) -> Any:
-    """Return the gelu by tanh."""
-    return ops.gelu(x if bias is None else ops.add(x, bias), True)
-
-
-@operator("com.microsoft.BiasGelu")
-def bias_gelu(x: Any, bias: Any) -> Any:
-    """Return the gelu of a sum."""
-    return ops.gelu(ops.add(x, bias))
-
-
-@operator("com.microsoft.QuickGelu")
-def quick_gelu(x: Any, *, alpha: float = 1.702) -> Any:
-    """Return ``x * sigmoid(alpha * x)``."""
-    return swish(x, alpha=alpha)
+# ---- activations and products
 
 
 @operator("Swish")
@@ -121,11 +95,9 @@ def swish(x: Any, *, alpha: float = 1.0) -> Any:
     return ops.silu(x) if alpha == 1 else ops.gate(x * alpha, x, "sigmoid")
 
 
-# ---- products
-
-
-@operator("com.microsoft.FusedMatMul")
+@expansion("com.microsoft.FusedMatMul")
 def fused_matmul(
+    make: Any,
     a: Any,
     b: Any,
     *,
@@ -134,47 +106,27 @@ def fused_matmul(
     transB: int = 0,
     transBatchA: int = 0,
     transBatchB: int = 0,
-) -> Any:
+) -> None:
     """Return ``alpha * a @ b`` of matrices that may be transposed."""
-    a, b = _moved(a, transBatchA, transA), _moved(b, transBatchB, transB)
-    found = ops.matmul(a, b)
-    return found if alpha == 1 else found * alpha
+    a, b = (
+        make("mp_core.moved", x, batch=batch, last=last) if batch or last else x
+        for x, batch, last in ((a, transBatchA, transA), (b, transBatchB, transB))
+    )
+    product = make("MatMul", a, b)
+    if alpha != 1:
+        make("Mul", product, alpha)
 
 
-def _moved(x: Any, batch: int, last: int) -> Any:
+@operator("mp_core.moved")
+def moved(x: Any, *, batch: int, last: int) -> Any:
     """Return an array with its first axis behind the other leading axes, and with its last axes exchanged."""
     x = ops.moveaxis(x, 0, -2) if batch else x
     return ops.swapaxes(x, -2, -1) if last else x
 
 
-@operator("com.microsoft.FusedGemm")
-def fused_gemm(
-    a: Any,
-    b: Any,
-    c: Any = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
-    activation: str = "",
-    activation_alpha: float = 0.01,
-) -> Any:
-    """Return ``activation(alpha * a @ b + beta * c)``."""
-    found = ops.matmul(a.T if transA else a, b.T if transB else b) * alpha
-    found = found if c is None else ops.add(found, c * beta)
-    return activated(found, activation, activation_alpha)
-
-
-def activated(x: Any, name: str, alpha: float) -> Any:
-    """Return an activation by its ONNX name."""
-    if name == "LeakyRelu":
-        return activations.leaky_relu(x, alpha)
-    return activations.get(name.lower())(x) if name else x
-
-
-@operator("com.microsoft.MatMulNBits")
+@expansion("com.microsoft.MatMulNBits")
 def matmul_n_bits(
+    make: Any,
     x: Any,
     codes: Any,
     scales: Any,
@@ -184,66 +136,153 @@ def matmul_n_bits(
     *,
     K: int,
     N: int,
-    bits: int = 4,
+    bits: Literal[4] = 4,
     block_size: int = 32,
     accuracy_level: int = 0,
-) -> Any:
-    """Return the product with a matrix of 4-bit codes in blocks along k. Float inputs stay floats."""
-    del g_idx, accuracy_level
-    lines = _lines(codes, scales, zero_points, K, N, bits, block_size)
-    return ops.matmul(x, ops.pack(lines.T), bias=bias)
+    weight_prepacked: Literal[0] = 0,
+) -> None:
+    """Return the product with a matrix of 4-bit codes, which stay 4 bits. Inputs stay floats."""
+    matrix = make("mp_core.matrix_of_blocks", codes, scales, zero_points, k=K, n=N, block=block_size)
+    product = make("MatMul", x, matrix)
+    if bias is not None:
+        make("Add", product, bias)
 
 
-def _lines(codes: Any, scales: Any, zero_points: Any, k: int, n: int, bits: int, block: int) -> QuantizedArray:
-    """Return the matrix (n, k) of a MatMulNBits."""
-    if bits != 4:
-        raise ValueError(f"`bits` must be 4; received {bits}")
+@operator("mp_core.matrix_of_blocks")
+def matrix_of_blocks(codes: Any, scales: Any, zero_points: Any = None, *, k: int, n: int, block: int) -> Any:
+    """Return the matrix (k, n) of a MatMulNBits as floats."""
+    return dequantize(codes_of_blocks(codes, scales, zero_points, k=k, n=n, block=block))
+
+
+def codes_of_blocks(codes: Any, scales: Any, zero_points: Any = None, *, k: int, n: int, block: int) -> QuantizedArray:
+    """Return the matrix (k, n) of a MatMulNBits."""
     blocks = -(-k // block)
-    q = np.stack([codes & 15, codes >> 4], -1).reshape(n, blocks * block)[:, :k].astype(np.int16) - 8
-    if zero_points is None:
-        zero = None
-    elif zero_points.dtype == np.uint8:
-        packed = zero_points.reshape(n, -1)
-        zero = np.stack([packed & 15, packed >> 4], -1).reshape(n, -1)[:, :blocks].astype(np.int32) - 8
-    else:
-        raise ValueError(f"`zero_points` must be packed uint8; received {zero_points.dtype}")
-    return QuantizedArray(q.astype(dtypes.dtype_of("int4")), np.float32(scales.reshape(n, blocks)), zero, 0, block)
+    q = _nibbles(codes.reshape(n, -1))[:, :k] - 8
+    zero = None
+    if zero_points is not None and zero_points.dtype == np.uint8:
+        zero = _nibbles(zero_points.reshape(n, -1))[:, :blocks].astype(np.int32) - 8
+    elif zero_points is not None:
+        raise ValueError(f"`zero_points` must be packed in uint8; received {zero_points.dtype}")
+    int4 = dtypes.dtype_of("int4")
+    return QuantizedArray(q.astype(int4), np.float32(scales.reshape(n, blocks)), zero, 0, block).T
 
 
-@pattern("com.microsoft.MatMulNBits(x, CODES, SCALES)")
-def packed_product(m: Match) -> Node | None:
-    """Multiply by a constant matrix of 4-bit codes, which stay 4 bits."""
-    _, _, _, zero, g_idx, bias = (*m.last.arguments, None, None, None)[:6]
-    options = m.last.options
-    if g_idx is not None or (zero is not None and m.graph.constant(zero) is None):
-        return None
-    lines = _lines(m["CODES"], m["SCALES"], m.graph.constant(zero), options["K"], options["N"],
-                   options.get("bits", 4), options.get("block_size", 32))  # fmt: skip
-    matrix = m.graph.add_constant(f"{m.last.outputs[0]}.matrix", lines.T)
-    return m.instead("mp_core.dense", m["x"], matrix, bias)
+CODES["mp_core.matrix_of_blocks"] = codes_of_blocks
 
 
-@pattern("com.microsoft.FusedMatMul(x, W)")
-def fused_product(m: Match) -> Node | None:
-    """Multiply by a constant matrix."""
-    return m.instead("mp_core.dense", m["x"], m.last.arguments[1]) if is_matrix(m["W"]) and not m.last.options else None
+def _nibbles(packed: Any) -> Any:
+    """Return the two numbers of each byte as int8, the low half first."""
+    return np.stack([packed & 15, packed >> 4], -1).reshape(len(packed), -1).astype(np.int8)
 
 
-@pattern("com.microsoft.Attention(x, W)")
-def attention_of_dense(m: Match) -> list[Node] | None:
-    """Multiply by the constant matrix of an attention by a layer."""
-    _, weights, bias, *rest = (*m.last.arguments, None, None)
-    if not is_matrix(m["W"]) or (bias is not None and m.graph.constant(bias) is None):
-        return None
-    qkv = m.before("mp_core.dense", m["x"], weights, bias)
-    mask, past, more = (*rest, None, None, None)[:3]
-    assert past is None
-    return [qkv, m.instead("mp_core.attention_of_product", m.value(qkv), mask, more, **m.last.options)]
+@expansion("com.microsoft.BiasGelu")
+def bias_gelu(make: Any, x: Any, bias: Any) -> None:
+    """Return the gelu of a sum."""
+    make("Gelu", make("Add", x, bias))
 
 
-@pattern("com.microsoft.BiasGelu(x, BIAS)", "com.microsoft.FastGelu(x, BIAS)")
-def biased_gelu(m: Match) -> list[Node]:
-    """Add the bias of a gelu first: a product before it takes it."""
-    total = m.before("Add", m["x"], m.last.arguments[1])
-    how = "none" if m.last.operator.endswith("BiasGelu") else "tanh"
-    return [total, m.instead("Gelu", m.value(total), approximate=how)]
+@expansion("com.microsoft.Gelu")
+def gelu(make: Any, x: Any) -> None:
+    """Return the exact gelu."""
+    make("Gelu", x)
+
+
+@expansion("com.microsoft.FastGelu")
+def fast_gelu(make: Any, x: Any, bias: Any = None) -> None:
+    """Return the gelu by tanh."""
+    make("Gelu", x if bias is None else make("Add", x, bias), approximate="tanh")
+
+
+@expansion("com.microsoft.QuickGelu")
+def quick_gelu(make: Any, x: Any, *, alpha: float = 1.702) -> None:
+    """Return ``x * sigmoid(alpha * x)``."""
+    make("Swish", x, alpha=alpha)
+
+
+@expansion("com.microsoft.FusedConv")
+def fused_conv(
+    make: Any,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    residual: Any = None,
+    *,
+    activation: str = "",
+    activation_params: tuple[float, ...] = (),
+    **options: Any,
+) -> None:
+    """Return ``activation(conv(x, w) + bias + residual)``."""
+    y = make("Conv", x, w, bias, **options)
+    y = y if residual is None else make("Add", y, residual)
+    _activate(make, y, activation, activation_params)
+
+
+@expansion("com.microsoft.FusedGemm")
+def fused_gemm(
+    make: Any,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    activation: str = "",
+    activation_alpha: float = 0.01,
+    activation_beta: float = 0.0,
+    activation_gamma: float = 0.0,
+    **options: Any,
+) -> None:
+    """Return the activation of a Gemm."""
+    del activation_gamma
+    _activate(make, make("Gemm", a, b, c, **options), activation, (activation_alpha, activation_beta))
+
+
+def _activate(make: Any, x: Any, name: str, numbers: tuple[float, ...]) -> None:
+    names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
+    if name == "Clip":
+        make(name, x, *(np.float32(number) for number in numbers))
+    elif name:
+        make(name, x, **dict(zip(names, numbers, strict=False)))
+
+
+@expansion("com.microsoft.Attention")
+def attention_of_inputs(
+    make: Any,
+    x: Any,
+    weights: Any,
+    bias: Any = None,
+    mask: Any = None,
+    past: None = None,
+    attention_bias: Any = None,
+    *,
+    num_heads: int,
+    qkv_hidden_sizes: tuple[int, ...] = (),
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> None:
+    """Return attention of the products of inputs and one matrix of queries, keys and values."""
+    product = make("MatMul", x, weights)
+    make(
+        "mp_core.attention_of_product", product if bias is None else make("Add", product, bias), mask, attention_bias,
+        num_heads=num_heads, qkv_hidden_sizes=qkv_hidden_sizes, mask_filter_value=mask_filter_value, scale=scale,
+        unidirectional=unidirectional,
+    )  # fmt: skip
+
+
+@expansion("com.microsoft.QAttention")
+def quantized_attention(
+    make: Any,
+    x: Any,
+    weights: Any,
+    bias: Any,
+    x_scale: Any,
+    scale_of_weights: Any,
+    mask: Any = None,
+    x_zero: Any = None,
+    weights_zero: Any = None,
+    past: None = None,
+    **options: Any,
+) -> None:
+    """Return attention of the products of codes."""
+    rows = make("DequantizeLinear", x, x_scale, x_zero)
+    matrix = make("DequantizeLinear", weights, scale_of_weights, weights_zero)
+    make("com.microsoft.Attention", rows, matrix, bias, mask, **options)

@@ -1,4 +1,4 @@
-/* Pooling over windows, and its gradients: window after window, 16 channels at a time. */
+/* Pooling over windows, its gradients, and depthwise convolution: window after window, 16 channels at a time. */
 #include "vocabulary.h"
 
 #include "rows/extremes.h"
@@ -95,6 +95,42 @@ MP_INLINE void spread_window(const mp_window_row *w, ptrdiff_t window, ptrdiff_t
             give(w, row, place_of(w, window, column, i), d, n);
 }
 
+/* ---- depthwise convolution */
+
+enum { TOGETHER = 4 }; /* windows that share each load of a weight */
+
+/* Each sum starts at +0; the places of a window are added in C order, each by one multiply-add. */
+MP_INLINE void multiply_windows(const mp_window_row *w, ptrdiff_t window, int windows, ptrdiff_t i, ptrdiff_t n) {
+    const float *weight = w->weights + i;
+    vf32 sums[TOGETHER];
+    for (int t = 0; t < windows; t++) sums[t] = set_f32(0.0f);
+    for (ptrdiff_t row = 0; row < w->rows; row++) {
+        const float *x = w->x[row] + window * w->step * w->channels + i;
+        for (ptrdiff_t column = 0; column < w->width; column++, x += w->dilation * w->channels) {
+            const vf32 factor = read(weight, 0, n);
+            for (int t = 0; t < windows; t++)
+                sums[t] = fma_f32(read(x, t * w->step * w->channels, n), factor, sums[t]);
+            weight += w->channels;
+        }
+    }
+    for (int t = 0; t < windows; t++) {
+        if (w->bias) sums[t] = add_f32(sums[t], read(w->bias, i, n));
+        write(w->out + (window + t) * w->channels, i, sums[t], n);
+    }
+}
+
+MP_INLINE void multiply_channels(const mp_window_row *w, ptrdiff_t window, int windows) {
+    ptrdiff_t i = 0;
+    for (; i + MP_LANES <= w->channels; i += MP_LANES) multiply_windows(w, window, windows, i, MP_LANES);
+    if (i < w->channels) multiply_windows(w, window, windows, i, w->channels - i);
+}
+
+static void window_products(const mp_window_row *w) {
+    ptrdiff_t window = 0;
+    for (; window + TOGETHER <= w->count; window += TOGETHER) multiply_channels(w, window, TOGETHER);
+    for (; window < w->count; window++) multiply_channels(w, window, 1);
+}
+
 static void window_maxima(const mp_window_row *w) { FOR_WINDOWS(w, pool_maxima) }
 static void window_sums(const mp_window_row *w) { FOR_WINDOWS(w, pool_sums) }
 static void maxima_gradient(const mp_window_row *w) { FOR_WINDOWS(w, split_window) }
@@ -106,4 +142,5 @@ mp_window_function *const MP_EXPORTED(window_functions)[MP_WINDOW_KERNELS] = {
     [MP_WINDOW_SUMS] = window_sums,
     [MP_WINDOW_MAXIMA_GRADIENT] = maxima_gradient,
     [MP_WINDOW_SUMS_GRADIENT] = sums_gradient,
+    [MP_WINDOW_PRODUCTS] = window_products,
 };

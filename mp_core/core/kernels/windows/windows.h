@@ -1,4 +1,4 @@
-/* Maxima and sums over windows, and their gradients, in float32. */
+/* Maxima and sums over windows, their gradients, and depthwise convolution, in float32. */
 #ifndef MP_WINDOWS_KERNELS_H
 #define MP_WINDOWS_KERNELS_H
 
@@ -6,12 +6,15 @@
 
 MP_SHARED_BEGIN
 
-/* What is computed: results, or the gradients of the elements. */
+enum { MP_WINDOW_AXES = 3 }; /* the most spatial axes */
+
+/* What is computed: results, or the gradients of the elements; the results of a depthwise convolution. */
 typedef enum {
     MP_WINDOW_MAXIMA,
     MP_WINDOW_SUMS,
     MP_WINDOW_MAXIMA_GRADIENT,
     MP_WINDOW_SUMS_GRADIENT,
+    MP_WINDOW_PRODUCTS,
     MP_WINDOW_KERNELS,
 } mp_window_what;
 
@@ -24,6 +27,10 @@ typedef struct {
     const float *d;             /* [count][channels]: their gradients */
     float *const *to;           /* [rows]: the gradients of x */
     int adds;                   /* 1: windows overlap, so gradients are added to `to`; 0: they are written */
+    /* MP_WINDOW_PRODUCTS: */
+    ptrdiff_t dilation;         /* places from one column of a window to the next */
+    const float *weights;       /* [rows * width][channels] */
+    const float *bias;          /* [channels] or NULL */
     float *kept;                /* [rows * width][MP_LANES]: scratch of MP_WINDOW_MAXIMA_GRADIENT */
 } mp_window_row;
 

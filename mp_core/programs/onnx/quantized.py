@@ -1,0 +1,244 @@
+"""Quantized operators. Codes are integers q with a scale and a zero point: ``x ~ scale * (q - zero_point)``.
+
+Operators on codes (QLinearConv ...) are written as operators on floats between DequantizeLinear and QuantizeLinear.
+Patterns then find the products whose operands are both quantized: layers multiply these codes exactly, in int32.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array, dtypes
+from mp_core.arrays.dtypes import is_float
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.arrays.quantization.codes import parse_codes
+from mp_core.files.onnx.tensors import type_name
+from mp_core.files.program import Node
+from mp_core.layers.forms import Inputs
+from mp_core.programs.expansions import Expansion, expansion
+from mp_core.programs.patterns import Match, pattern
+from mp_core.programs.registry import operator
+from mp_core.programs.weights import CODES
+
+# ---- codes and floats
+
+
+def codes_of(
+    q: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> QuantizedArray | Array:
+    """Return the quantized array of constant codes; floats if no product reads such codes."""
+    is_known = q.dtype.name in ("int8", "uint8", "int4", "uint4") and q.ndim > 1 and not output_dtype
+    if not is_known or scale.dtype.name != "float32":
+        return dequantize_linear(q, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype)
+    return QuantizedArray.from_onnx(q, scale, zero, axis, block_size)
+
+
+CODES["DequantizeLinear"] = codes_of
+
+
+@operator("DequantizeLinear", "com.microsoft.DequantizeLinear")
+def dequantize_linear(
+    q: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Any:
+    """Return ``(q - zero) * scale`` in the type of the scale."""
+    kind = type_name(output_dtype) if output_dtype else scale.dtype.name
+    x = ops.cast(q, "float32")
+    if zero is not None:
+        x = ops.subtract(x, _aligned(ops.cast(zero, "float32"), q, axis, block_size))
+    return ops.cast(ops.multiply(x, _aligned(ops.cast(scale, "float32"), q, axis, block_size)), kind)
+
+
+@operator("QuantizeLinear", "com.microsoft.QuantizeLinear")
+def quantize_linear(
+    x: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    saturate: int = 1,
+    precision: int = 0,
+) -> Any:
+    """Return ``round(x / scale) + zero``, clipped to the type of `zero` or `output_dtype`, default uint8."""
+    del precision  # divisions are computed in float32
+    kind = zero.dtype if zero is not None else dtypes.dtype_of(type_name(output_dtype or 2))
+    scaled = ops.divide(ops.cast(x, "float32"), _aligned(ops.cast(scale, "float32"), x, axis, block_size))
+    if is_float(kind):
+        return ops.cast(scaled, kind, saturate=bool(saturate))
+    q = ops.round(scaled)
+    if zero is not None:
+        q = ops.add(q, _aligned(ops.cast(zero, "float32"), x, axis, block_size))
+    return in_codes(q, kind)
+
+
+def in_codes(q: Any, kind: Any) -> Any:
+    """Return integers, stored as floats, as codes of a type: clipped to its range."""
+    codes = parse_codes(kind)
+    return ops.cast(ops.clip(q, codes.qmin, codes.qmax), kind)
+
+
+def _aligned(part: Any, x: Any, axis: int, block: int) -> Any:
+    """Return scales or zero points in a shape that broadcasts against `x`."""
+    if part.size == 1:
+        return part.reshape(1) if part.ndim else part
+    if block:
+        repeated = ops.repeat(part, block, axis)
+        return repeated[(*(slice(None),) * (axis % x.ndim), slice(x.shape[axis]))]
+    return part.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+
+
+@operator("DynamicQuantizeLinear")
+def dynamic_quantize_linear(x: Any) -> tuple[Any, Any, Any]:
+    """Return uint8 codes, their scale and their zero point, for the range of all elements with 0.
+
+    Samples of a batch have one range, so the codes of a sample depend on the others.
+    """
+    axes = {"keepdims": True}
+    low, high = ops.minimum(ops.min(x, **axes), 0.0), ops.maximum(ops.max(x, **axes), 0.0)
+    scale = ops.divide(ops.subtract(high, low), 255.0)
+    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
+    zero = ops.clip(ops.round(ops.divide(ops.negative(low), scale)), 0, 255)
+    codes = in_codes(ops.add(ops.round(ops.divide(x, scale)), zero), np.dtype(np.uint8))
+    return codes, scale.reshape(()), ops.cast(zero, "uint8").reshape(())
+
+
+# ---- products of integers
+
+
+@operator("MatMulInteger")
+def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    """Return ``(a - a_zero) @ (b - b_zero)`` in int32, exact."""
+    return ops.matmul(_shifted(a, a_zero, -2), _shifted(b, b_zero, -1), out_dtype="int32")
+
+
+def _shifted(q: Any, zero: Any, axis: int) -> Any:
+    """Return codes with their zero points as an operand of products: one zero point, or one for each row or column."""
+    if zero is None:
+        return q
+    if zero.size > 1 and zero.ndim == 1:
+        zero = ops.expand_dims(zero, -1 if axis == -2 else 0)
+    return QuantizedArray(q, np.float32(1), zero, () if zero.size == 1 else (axis % q.ndim,))
+
+
+# ---- pairs of quantization and dequantization
+
+
+@pattern("DequantizeLinear(QuantizeLinear(x, SCALE, ZERO), SCALE2, ZERO2)", is_shared=True)
+def rounded_pair(m: Match) -> Node | None:
+    """Round floats to the numbers that codes stand for, without the codes."""
+    same = all(np.array_equal(m[name], m[f"{name}2"]) for name in ("SCALE", "ZERO"))
+    zero = np.asarray(m["ZERO"])
+    fits = same and np.size(m["SCALE"]) == 1 and zero.dtype.name in ("int8", "uint8") and not _has_blocks(m)
+    arguments = m.node("QuantizeLinear").arguments[1:3]
+    return m.instead("mp_core.rounded_to_codes", m["x"], *arguments) if fits else None
+
+
+def _has_blocks(m: Match) -> bool:
+    return any(node.options.get("block_size") or node.options.get("output_dtype") for node in m.nodes)
+
+
+@operator("mp_core.rounded_to_codes")
+def rounded_to_codes(x: Any, scale: Any, zero: Any) -> Any:
+    """Return the numbers next to `x` that codes with one scale stand for."""
+    codes, shift = parse_codes(zero.dtype), float(zero)
+    least, most = codes.qmin - shift, codes.qmax - shift
+    return ops.multiply(ops.clip(ops.round(ops.divide(x, scale)), least, most), scale)
+
+
+@pattern("mp_core.dense(mp_core.rounded_to_codes(x, SCALE, ZERO), W)", is_shared=True)
+def product_of_codes(m: Match) -> Node | None:
+    """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
+    node = m.last
+    if not isinstance(m["W"], QuantizedArray) or "int8" not in m["W"].dtype.name or "inputs" in node.options:
+        return None
+    zero = int(m["ZERO"].reshape(())) - (128 if m["ZERO"].dtype == np.uint8 else 0)
+    inputs = Inputs(np.float32(m["SCALE"]).reshape(()), np.int8(zero))
+    return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs)
+
+
+# ---- operators on codes, written as operators on floats
+
+
+@expansion("QLinearMatMul", "com.microsoft.QLinearMatMul")
+def qlinear_matmul(make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
+    """Return the product of codes."""
+    product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
+    make(_CODES, product, sy, zy)
+
+
+@expansion("QLinearConv")
+def qlinear_conv(
+    make: Any, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
+) -> None:
+    """Return the convolution of codes; the scale of its int32 bias is the product of both scales."""
+    more = () if bias is None else (make(_FLOATS, bias, make("Mul", sx, sw), axis=0),)
+    result = make("Conv", make(_FLOATS, x, sx, zx), make(_FLOATS, w, sw, zw, axis=0), *more, **options)
+    make(_CODES, result, sy, zy)
+
+
+@expansion("com.microsoft.QGemm")
+def qgemm(
+    make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
+    *, transB: int = 0, **options: Any,
+) -> None:  # fmt: skip
+    """Return the product of codes; the scale of its int32 bias is the product of both scales."""
+    more = () if c is None else (make(_FLOATS, c, make("Mul", sa, sb), axis=0),)
+    matrix = make(_FLOATS, b, sb, zb, axis=0 if transB else 1)
+    product = make("Gemm", make(_FLOATS, a, sa, za), matrix, *more, transB=transB, **options)
+    if sy is not None:
+        make(_CODES, product, sy, zy)
+
+
+def _of_two(name: str) -> Expansion:
+    def expand(
+        make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
+    ) -> None:  # fmt: skip
+        make(_CODES, make(name, make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb)), sy, zy)
+
+    return expand
+
+
+def _of_one(name: str) -> Expansion:
+    def expand(
+        make: Any, x: Any, sx: Any, zx: Any, sy: Any, zy: Any = None, *, channels_last: Literal[0] = 0, **options: Any
+    ) -> None:
+        options.pop("opset", None)
+        make(_CODES, make(name, make(_FLOATS, x, sx, zx), **options), sy, zy)
+
+    return expand
+
+
+for _name in ("Add", "Mul"):
+    expansion(f"com.microsoft.QLinear{_name}")(_of_two(_name))
+for _name in ("Sigmoid", "LeakyRelu", "Softmax", "GlobalAveragePool", "AveragePool"):
+    expansion(f"com.microsoft.QLinear{_name}")(_of_one(_name))
+
+
+@expansion("com.microsoft.QLinearConcat")
+def qlinear_concat(make: Any, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
+    """Return codes side by side, in one scale."""
+    floats = [make(_FLOATS, *parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    make(_CODES, make("Concat", *floats, axis=axis), sy, zy)
+
+
+@expansion("com.microsoft.MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    make: Any, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
+) -> None:
+    """Return the product of codes as floats."""
+    product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
+    if bias is not None:
+        make("Add", product, bias)
+
+
+@expansion("com.microsoft.DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(make: Any, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
+    """Return the product of rows that are quantized with one range, and of codes."""
+    product = make("MatMul", make("mp_core.rounded_to_range", a), make(_FLOATS, b, sb, zb))
+    if bias is not None:
+        make("Add", product, bias)
+
+
+_FLOATS, _CODES = "DequantizeLinear", "QuantizeLinear"
