@@ -20,7 +20,8 @@ onnx = pytest.importorskip("onnx")
 
 NOT_IN_SCOPE = {
     "no listed architecture uses it": """
-        AffineGrid ArrayFeatureExtractor Binarizer BitCast CausalConvWithState CenterCropPad Col2Im Compress CumProd
+        Acos Acosh AffineGrid ArrayFeatureExtractor Asin Asinh Atanh Binarizer BitCast CausalConvWithState
+        CenterCropPad Col2Im Compress CumProd
         DeformConv Det FlexAttention GridSample LinearAttention MaxUnpool NonMaxSuppression ReverseSequence RoiAlign
         SwiGLU TensorScatter Unique""",
     "it belongs to training": """
@@ -48,11 +49,16 @@ REFUSED = {
     r"Loop\): ": "loops whose end depends on inputs",
     r"Scan\): version 8 of the operator is too old": "Scan of version 8",
     r"If\): ": "a branch that depends on inputs",
-    r"training_mode": "it trains",
 }
 """Regular expression for a line of an error -> what is not supported."""
-ULPS = {"float16": 2**-10, "bfloat16": 2**-7}
-"""Type -> two units in the last place. The references round after each step, operations of mp_core once."""
+AT_THE_CALL = {
+    r"test_training_dropout\w*": "it trains",
+    "test_attention_4d_with_qk_matmul": "products of queries and keys",
+    "test_attention_4d_softcap_neginf_mask(_poison)?": "softcap with a mask of numbers",
+}
+"""Regular expression for the name of a test -> what is not supported, which an error of the call says."""
+ULPS = {"float16": 2**-9, "bfloat16": 2**-6}
+"""Type -> the largest relative difference, 2 to 4 units in the last place: references round at each step."""
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +103,8 @@ def loaded(case, path):
         try:
             return mp.interop.onnx.load(path), inputs if count is None else inputs[:count]
         except RefusedError as error:
-            if "depends on the elements" not in str(error) or count == 0:
+            is_for_constants = "depends on the elements" in str(error) and not any(isinstance(x, list) for x in inputs)
+            if not is_for_constants or count == 0:
                 raise
     raise AssertionError
 
@@ -156,14 +163,17 @@ def test_graphs_of_several_operators_pass_their_tests(cases, tmp_path):
 
 def reason_of(case, folder):
     """Return why a test is refused, or None if it is not."""
-    for name in sorted(kinds(case)):
-        if name in REASONS:
-            return f"{name}: {REASONS[name]}"
+    for pattern, reason in AT_THE_CALL.items():
+        if re.fullmatch(pattern, case.name):
+            with pytest.raises(ValueError, match=r"`training_mode`|computed here|softcap"):
+                check(case, folder / "model.onnx")
+            return reason
     try:
         loaded(case, folder / "model.onnx")
     except ValueError as error:
-        lines = [line for line in str(error).splitlines() if not line.endswith("cannot run here:")]
-        found = {reason for line in lines for pattern, reason in REFUSED.items() if re.search(pattern, line)}
+        unknown = re.findall(r"\((?:\S+\.)?(\w+)\): the operator is not supported", str(error))
+        found = {f"{name}: {REASONS[name]}" for name in unknown if name in REASONS}
+        found |= {reason for pattern, reason in REFUSED.items() if re.search(pattern, str(error))}
         assert found, f"{case.name} is refused, and no table says why: {error}"
         return ", ".join(sorted(found))
     return None

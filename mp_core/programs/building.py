@@ -58,8 +58,10 @@ def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any
 def _named(outputs: tuple[str, ...], found: Any) -> dict[str, Any]:
     """Return results by name. A function in place of a result computes one that few programs read."""
     is_several = len(outputs) > 1 or type(found) is tuple
-    results = zip(outputs, found if is_several else (found,), strict=False)
-    return {name: x() if callable(x) else x for name, x in results if name}
+    results = found if is_several else (found,)
+    if any(outputs[len(results) :]):
+        raise ValueError(f"only {len(results)} of the results {', '.join(outputs)} are computed here")
+    return {name: x() if callable(x) else x for name, x in zip(outputs, results, strict=False) if name}
 
 
 @dataclass(frozen=True)
