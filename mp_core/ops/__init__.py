@@ -104,6 +104,7 @@ from mp_core.ops.logic import (
     logical_xor,
 )
 from mp_core.ops.lookup import take_rows, token_places
+from mp_core.ops.normalizations import batch_normalization, group_normalization, local_response_normalization
 from mp_core.ops.norms import normalize
 from mp_core.ops.padding import pad, pad_zeros
 from mp_core.ops.pairs import (
@@ -141,6 +142,7 @@ from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.pools import average_pool, max_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.quotients import floor_divide, mod
+from mp_core.ops.recurrent import gru, lstm, simple_rnn
 from mp_core.ops.resizing import resize
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
@@ -148,22 +150,24 @@ from mp_core.ops.windows import window_maxima, window_sums
 from mp_core.utilities.absent import refusing
 
 __all__ = [
-    "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arctan", "argmax", "argmin", "argsort",
-    "average_pool", "broadcast_to", "cast", "ceil", "celu", "clip", "concatenate", "conv", "conv_transpose",
-    "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv", "divide", "dot",
-    "dot_product_attention", "dynamic_matmul", "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims",
-    "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full", "full_like", "gate", "gelu", "glu",
-    "greater", "greater_equal", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "isfinite",
-    "isinf", "isnan", "layer_norm", "leaky_relu", "less", "less_equal", "linspace", "log", "log1p", "log2", "log10",
-    "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul",
-    "max", "max_pool", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative", "norm",
-    "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power", "qlinear_matmul",
+    "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arcsinh", "arctan", "argmax", "argmin",
+    "argsort", "average_pool", "batch_normalization", "broadcast_to", "cast", "ceil", "celu", "clip", "concatenate",
+    "conv", "conv_transpose", "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv",
+    "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "elu", "equal", "erf", "erfc", "exp",
+    "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full", "full_like",
+    "gate", "gelu", "glu", "greater", "greater_equal", "group_normalization", "gru", "hard_shrink", "hard_sigmoid",
+    "hard_silu", "hard_swish", "hard_tanh", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu", "less",
+    "less_equal", "linspace", "local_response_normalization", "log", "log10", "log1p", "log2", "log_sigmoid",
+    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lstm", "matmul", "max",
+    "max_pool", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative", "norm", "normalize",
+    "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power", "qlinear_matmul",
     "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal", "relu", "relu6", "repeat", "reshape",
-    "resize", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu", "sin", "sinh",
-    "soft_shrink", "softmax", "softplus", "softsign", "sort", "sparse_plus", "sparse_sigmoid", "sparsemax", "split",
-    "sqrt", "square", "squareplus", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "swish",
-    "take", "take_rows", "tan", "tanh", "tanh_shrink", "threshold", "tile", "token_places", "top_k", "transpose",
-    "tril", "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
+    "resize", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu",
+    "simple_rnn", "sin", "sinh", "soft_shrink", "softmax", "softplus", "softsign", "sort", "sparse_plus",
+    "sparse_sigmoid", "sparsemax", "split", "sqrt", "square", "squareplus", "squeeze", "stack", "std",
+    "stop_gradient", "subtract", "sum", "swapaxes", "swish", "take", "take_rows", "tan", "tanh", "tanh_shrink",
+    "threshold", "tile", "token_places", "top_k", "transpose", "tril", "triu", "true_divide", "var", "where",
+    "window_maxima", "window_sums", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

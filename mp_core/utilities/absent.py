@@ -111,7 +111,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "view_as_complex view_as_real": _SIGNALS,
         "image depth_to_space space_to_depth fold unfold": "resamples or rearranges images: prepare images before the "
         "model",
-        "adaptive_average_pool adaptive_max_pool batch_normalization conv conv_transpose ctc_decode "
+        "adaptive_average_pool adaptive_max_pool conv conv_transpose ctc_decode "
         "ctc_loss depthwise_conv layer_normalization moments multi_hot rms_normalization "
         "separable_conv binary_crossentropy categorical_crossentropy sparse_categorical_crossentropy":
             "is a layer of `mp.layers`, a function of `mp.losses` or of `mp.utils`",
