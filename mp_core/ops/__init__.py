@@ -34,7 +34,18 @@ from mp_core.ops.arrangement import (
     zeros_like,
 )
 from mp_core.ops.attention import dot_product_attention, ragged_attention
-from mp_core.ops.choosing import argsort, repeat, roll, sort, take, tile, top_k
+from mp_core.ops.bits import (
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    left_shift,
+    right_shift,
+)
+from mp_core.ops.choosing import argsort, repeat, roll, sort, tile, top_k
 from mp_core.ops.comparisons import equal, greater, greater_equal, less, less_equal, not_equal
 from mp_core.ops.composed import (
     abs,
@@ -44,6 +55,7 @@ from mp_core.ops.composed import (
     floor,
     logsumexp,
     norm,
+    prod,
     reciprocal,
     round,
     sign,
@@ -91,6 +103,16 @@ from mp_core.ops.functions import (
     square,
     where,
 )
+from mp_core.ops.indexing import (
+    gather_nd,
+    put_along_axis,
+    scatter,
+    scatter_update,
+    slice,
+    slice_update,
+    take,
+    take_along_axis,
+)
 from mp_core.ops.logic import (
     all,
     any,
@@ -119,7 +141,7 @@ from mp_core.ops.pairs import (
 )
 from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.qlinear import qlinear_matmul
-from mp_core.ops.quotients import floor_divide, mod
+from mp_core.ops.quotients import floor_divide, fmod, mod
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
 from mp_core.ops.sums import mean, sum
 from mp_core.ops.windows import window_maxima, window_sums
@@ -127,18 +149,21 @@ from mp_core.utilities.absent import refusing
 
 __all__ = [
     "PackedMatrix", "abs", "absolute", "add", "all", "any", "arange", "arctan", "argmax", "argmin", "argsort",
-    "broadcast_to", "cast", "ceil", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor", "cos", "cosh",
-    "cumsum", "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "equal", "erf", "erfc", "exp",
-    "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full", "full_like", "gate",
-    "gelu", "greater", "greater_equal", "isfinite", "isinf", "isnan", "layer_norm", "less", "less_equal", "linspace",
-    "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax", "logical_and", "logical_not", "logical_or",
-    "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply",
-    "negative", "norm", "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power",
-    "qlinear_matmul", "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal", "relu", "relu6",
-    "repeat", "reshape", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape", "sigmoid", "sign", "silu",
-    "sin", "sinh", "softmax", "softplus", "softsign", "sort", "split", "sqrt", "square", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "swapaxes", "take", "take_rows", "tan", "tanh", "tile", "token_places", "top_k",
-    "transpose", "tril", "triu", "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
+    "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift",
+    "bitwise_xor", "broadcast_to", "cast", "ceil", "clip", "concatenate", "convert_to_numpy", "convert_to_tensor",
+    "cos", "cosh", "cumsum", "divide", "dot", "dot_product_attention", "dynamic_matmul", "einsum", "equal", "erf",
+    "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "fmod",
+    "full", "full_like", "gate", "gather_nd", "gelu", "greater", "greater_equal", "isfinite", "isinf", "isnan",
+    "layer_norm", "left_shift", "less", "less_equal", "linspace", "log", "log1p", "log2", "log10", "log_sigmoid",
+    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum",
+    "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative", "norm", "normalize", "not_equal", "one_hot",
+    "ones", "ones_like", "pack", "pad", "pad_zeros", "power", "prod", "put_along_axis", "qlinear_matmul",
+    "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal", "relu", "relu6", "repeat", "reshape",
+    "right_shift", "rms_norm", "roll", "rotary", "round", "rsqrt", "scatter", "scatter_update", "selu", "shape",
+    "sigmoid", "sign", "silu", "sin", "sinh", "slice", "slice_update", "softmax", "softplus", "softsign", "sort",
+    "split", "sqrt", "square", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum", "swapaxes", "take",
+    "take_along_axis", "take_rows", "tan", "tanh", "tile", "token_places", "top_k", "transpose", "tril", "triu",
+    "true_divide", "var", "where", "window_maxima", "window_sums", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from mp_core.ops import (
     creation,
     elementary,
     functions,
+    indexing,
     logic,
     padding,
     quotients,
@@ -139,7 +140,7 @@ _KEEPING_INTEGERS: Operations = {
 }  # fmt: skip
 _ARRANGING: Operations = {
     np.stack: arrangement.stack, np.hstack: _hstack, np.vstack: _vstack, np.concatenate: arrangement.concatenate,
-    np.pad: _pad, np.repeat: choosing.repeat, np.tile: choosing.tile, np.roll: choosing.roll, np.take: choosing.take,
+    np.pad: _pad, np.repeat: choosing.repeat, np.tile: choosing.tile, np.roll: choosing.roll, np.take: indexing.take,
     np.tril: composed.tril, np.triu: composed.triu, np.all: logic.all, np.any: logic.any,
     np.full_like: creation.full_like,
 }  # fmt: skip
@@ -150,7 +151,7 @@ _METHODS_KEEPING_INTEGERS: Operations = {
 }  # fmt: skip
 _METHODS_ARRANGING: Operations = {
     "astype": _astype, "copy": _copy, "flatten": _flatten, "ravel": _flatten, "repeat": choosing.repeat,
-    "take": choosing.take, "all": logic.all, "any": logic.any,
+    "take": indexing.take, "all": logic.all, "any": logic.any,
 }  # fmt: skip
 
 for _table, _others in ((_UFUNCS, ""), (_OF_INTEGERS_TOO, "iu"), (_LOGIC, "biu")):
