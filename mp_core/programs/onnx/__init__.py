@@ -17,6 +17,7 @@ from mp_core.programs.onnx import (  # noqa: F401
     pooling,
     products,
     quantized,
+    recurrent,
     reductions,
     resizing,
     shapes,
