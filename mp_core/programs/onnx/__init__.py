@@ -12,6 +12,7 @@ from mp_core.programs.onnx import (  # noqa: F401
     elementwise,
     fusions,
     indexing,
+    learned,
     microsoft,
     norms,
     pooling,
