@@ -6,13 +6,13 @@ parameter annotated as :data:`~typing.Literal` has only these values, or lists o
 """
 
 import importlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeVar, cast
 
 from mp_core.files.program import Node
 from mp_core.programs.expansions import EXPANSIONS
+from mp_core.programs.signatures import Static, bound, misfit
 
 __all__ = [
     "OPERATORS",
@@ -37,11 +37,6 @@ class Operator:
     function: Callable[..., Any]
 
 
-Static = Annotated[Any, "static"]
-"""The annotation of a parameter whose elements decide what a plan does, such as a shape.
-
-They may follow from shapes and constants, but not from the elements of inputs.
-"""
 OPERATORS: dict[str, list[Operator]] = {}
 """Name -> its versions, the newest first. :func:`operator` adds them."""
 _TABLES = {"aten": "mp_core.programs.aten", "onnx": "mp_core.programs.onnx"}
@@ -86,38 +81,9 @@ def operator_of(node: Node) -> Callable[..., Any] | None:
 def refusal(node: Node) -> str | None:
     """Return why mp_core does not run a node, or None if it does."""
     function = operator_of(node)
-    if function is None and node.operator in EXPANSIONS:
-        return _unfit(node)
-    if function is None:
-        known = node.operator in OPERATORS
-        return f"version {node.version} of the operator is too old" if known else "the operator is not supported"
-    try:
-        given = bound(function, node)
-    except TypeError as error:
-        return str(error)
-    for name, (annotation, value) in given.items():
-        allowed = _choices(annotation)
-        if allowed and not all(x in allowed for x in (value if isinstance(value, list | tuple) else [value])):
-            return f"`{name}` must be one of {allowed}; received {value!r}"
-    return None
-
-
-def bound(function: Callable[..., Any], node: Node) -> dict[str, tuple[Any, Any]]:
-    """Return the annotation and the argument of each parameter that a node gives a function; TypeError if it cannot."""
-    signature = inspect.signature(function)
-    given = signature.bind(*node.arguments, **node.options).arguments
-    return {name: (signature.parameters[name].annotation, value) for name, value in given.items()}
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that a parameter may have, if its annotation lists them."""
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def _unfit(node: Node) -> str:
-    """Return why a node cannot be written as other operators."""
-    try:
-        inspect.signature(EXPANSIONS[node.operator]).bind(None, *node.arguments, **node.options)
-    except TypeError as error:
-        return str(error)
-    return "it was not expanded"
+    if function is not None:
+        return misfit(function, node)
+    if node.operator in EXPANSIONS:
+        return misfit(EXPANSIONS[node.operator], node, None)
+    known = node.operator in OPERATORS
+    return f"version {node.version} of the operator is too old" if known else "the operator is not supported"

@@ -15,7 +15,7 @@ from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.files.onnx.tensors import type_name
 from mp_core.files.program import Node
 from mp_core.layers.forms import Inputs
-from mp_core.programs.expansions import Expansion, expansion
+from mp_core.programs.expansions import Expansion, Making, expansion
 from mp_core.programs.onnx.casting import cast_like
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.registry import operator
@@ -162,7 +162,7 @@ def product_of_codes(m: Match) -> Node | None:
 
 
 @expansion("QLinearMatMul", "com.microsoft.QLinearMatMul")
-def qlinear_matmul(make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
+def qlinear_matmul(make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
     """Return the product of codes."""
     product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
     make(_CODES, product, sy, zy)
@@ -170,7 +170,7 @@ def qlinear_matmul(make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any
 
 @expansion("QLinearConv")
 def qlinear_conv(
-    make: Any, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
+    make: Making, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
 ) -> None:
     """Return the convolution of codes; the scale of its int32 bias is the product of both scales."""
     more = () if bias is None else (make(_FLOATS, bias, make("Mul", sx, sw), axis=0),)
@@ -180,7 +180,7 @@ def qlinear_conv(
 
 @expansion("com.microsoft.QGemm")
 def qgemm(
-    make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
+    make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
     *, transB: int = 0, **options: Any,
 ) -> None:  # fmt: skip
     """Return the product of codes; the scale of its int32 bias is the product of both scales."""
@@ -193,7 +193,7 @@ def qgemm(
 
 def _of_two(name: str) -> Expansion:
     def expand(
-        make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
+        make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
     ) -> None:  # fmt: skip
         make(_CODES, make(name, make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb)), sy, zy)
 
@@ -202,7 +202,15 @@ def _of_two(name: str) -> Expansion:
 
 def _of_one(name: str) -> Expansion:
     def expand(
-        make: Any, x: Any, sx: Any, zx: Any, sy: Any, zy: Any = None, *, channels_last: Literal[0] = 0, **options: Any
+        make: Making,
+        x: Any,
+        sx: Any,
+        zx: Any,
+        sy: Any,
+        zy: Any = None,
+        *,
+        channels_last: Literal[0] = 0,
+        **options: Any,
     ) -> None:
         options.pop("opset", None)
         make(_CODES, make(name, make(_FLOATS, x, sx, zx), **options), sy, zy)
@@ -217,7 +225,7 @@ for _name in ("Sigmoid", "LeakyRelu", "Softmax", "GlobalAveragePool", "AveragePo
 
 
 @expansion("com.microsoft.QLinearConcat")
-def qlinear_concat(make: Any, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
+def qlinear_concat(make: Making, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
     """Return codes side by side, in one scale."""
     floats = [make(_FLOATS, *parts[i : i + 3]) for i in range(0, len(parts), 3)]
     make(_CODES, make("Concat", *floats, axis=axis), sy, zy)
@@ -225,7 +233,7 @@ def qlinear_concat(make: Any, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
 
 @expansion("com.microsoft.MatMulIntegerToFloat")
 def matmul_integer_to_float(
-    make: Any, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
+    make: Making, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
 ) -> None:
     """Return the product of codes as floats."""
     product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
@@ -234,7 +242,7 @@ def matmul_integer_to_float(
 
 
 @expansion("com.microsoft.DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(make: Any, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
+def dynamic_quantize_matmul(make: Making, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
     """Return the product of rows that are quantized with one range, and of codes."""
     product = make("MatMul", make("mp_core.rounded_to_range", a), make(_FLOATS, b, sb, zb))
     if bias is not None:
