@@ -14,7 +14,17 @@ from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
 from mp_core.files.program import Node
 from mp_core.programs.expansions import EXPANSIONS
 
-__all__ = ["OPERATORS", "Operator", "RefusedError", "Static", "bound", "operator", "operator_of", "operators_of", "refusal"]
+__all__ = [
+    "OPERATORS",
+    "Operator",
+    "RefusedError",
+    "Static",
+    "bound",
+    "operator",
+    "operator_of",
+    "operators_of",
+    "refusal",
+]
 
 F = TypeVar("F")
 
