@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from mp_core import ops
 from mp_core.arrays import Array, imported
 from mp_core.arrays.dtypes import dtype_of, is_float
 from mp_core.arrays.holding import current_holder
@@ -138,7 +139,8 @@ class ProgramModel(Model):
         missing = [name for name in self.input_names if name not in given]
         if missing:
             raise TypeError(f"the inputs of '{self.name}' are {', '.join(known)}; {', '.join(missing)} is missing")
-        return {x.name: _checked(x, given[x.name]) for x in self.program.inputs}
+        found = {x.name: _checked(x, given[x.name]) for x in self.program.inputs}
+        return found if self.autocast else {x.name: _typed(x, found[x.name]) for x in self.program.inputs}
 
     # ---- files
 
@@ -192,7 +194,11 @@ class ProgramModel(Model):
         model = cls.__new__(cls)
         Model.__init__(model, dtype=found.policy, autocast=found.autocast, name=found.program.name or None)
         model._set_steps(found.program, found.steps, found.layers, found.constants)
-        return model if policy is None else model.with_policy(policy)
+        if policy is None:
+            return model
+        model = model.with_policy(policy)
+        model.autocast = True
+        return model
 
 
 def _checked(wanted: Input, x: Any) -> Any:
@@ -208,6 +214,12 @@ def _checked(wanted: Input, x: Any) -> Any:
     if _kind(array.dtype) > _kind(dtype_of(wanted.dtype)):
         raise TypeError(f"input '{wanted.name}' must be of {wanted.dtype}; received {array.dtype}")
     return array
+
+
+def _typed(wanted: Input, x: Any) -> Any:
+    """Return an input in the float type that the program says."""
+    dtype = parse(wanted.dtype)
+    return ops.cast(x, dtype) if is_float(dtype) and x.dtype != dtype and not isinstance(x, KerasTensor) else x
 
 
 def _kind(dtype: np.dtype[Any]) -> int:

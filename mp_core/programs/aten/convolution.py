@@ -1,15 +1,15 @@
-"""Convolutions. Arrays have the channels at axis 1; operations have them last, so they get views."""
+"""Convolutions. Arrays have the channels at axis 1; operations compute with the channels last, and return views."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from mp_core import ops
-from mp_core.ops.elementwise import concatenated
-from mp_core.ops.windows import overlap_add, windows_of
+from mp_core.ops.convolution import convolve
+from mp_core.ops.convolution_specs import windows_over
+from mp_core.ops.gradients.registry import rule_of
 from mp_core.programs.registry import operator
 
-__all__: list[str] = []
+__all__ = ["Sizes", "sizes"]
 
 Sizes = int | Sequence[int]
 
@@ -20,14 +20,8 @@ def sizes(given: Sizes, rank: int) -> tuple[int, ...]:
     return found * rank if len(found) == 1 else found
 
 
-def last(x: Any) -> Any:
-    """Return the view of an array with the channels last."""
-    return ops.moveaxis(x, 1, -1)
-
-
-def first(x: Any) -> Any:
-    """Return the view of an array with the channels at axis 1."""
-    return ops.moveaxis(x, -1, 1)
+def _pairs(padding: Sizes, rank: int) -> list[tuple[int, int]]:
+    return [(width, width) for width in sizes(padding, rank)]
 
 
 @operator("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
@@ -36,41 +30,28 @@ def conv(
     weight: Any,
     bias: Any = None,
     stride: Sizes = 1,
-    padding: Sizes = 0,
+    padding: Any = 0,
     dilation: Sizes = 1,
     groups: int = 1,
+    activation: str | None = None,
 ) -> Any:
-    """Return the convolution with a kernel of shape (filters, channels / groups, ...)."""
-    parts = []
-    rows, matrices = _groups(input, weight, stride, padding, dilation, groups)
-    for part, matrix, number in zip(rows, matrices, range(groups), strict=True):
-        columns = slice(number * matrix.shape[-1], (number + 1) * matrix.shape[-1])
-        parts.append(ops.matmul(part, matrix, bias=None if bias is None else bias[columns]))
-    return first(parts[0] if groups == 1 else concatenated(*parts, axis=-1))
+    """Return the convolution with a kernel of shape (filters, channels / groups, size ...), then the activation."""
+    rank, places = weight.ndim - 2, range(2, weight.ndim)
+    common = {
+        "strides": sizes(stride, rank),
+        "padding": padding if isinstance(padding, str) else _pairs(padding, rank),
+        "data_format": "channels_first",
+        "dilation_rate": sizes(dilation, rank),
+        "bias": bias,
+        "activation": activation,
+    }
+    if weight.shape[1] > 1 or groups == 1:
+        return ops.conv(input, ops.transpose(weight, (*places, 1, 0)), **common)
+    kernel = ops.reshape(ops.transpose(weight, (*places, 0, 1)), (*weight.shape[2:], groups, -1))
+    return ops.depthwise_conv(input, kernel, **common)
 
 
-def _groups(
-    x: Any, weight: Any, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
-) -> tuple[list[Any], list[Any]]:
-    """Return the windows of each group of channels as rows, and its part of the kernel as a matrix."""
-    rank, depth, width = weight.ndim - 2, weight.shape[1], weight.shape[0] // groups
-    windows = _windows(x, weight, stride, padding, dilation)
-    kernel = ops.transpose(weight, (*range(2, weight.ndim), 1, 0))
-    parts = [windows[..., number * depth : (number + 1) * depth] for number in range(groups)]
-    rows = [ops.reshape(part, (*part.shape[: rank + 1], math.prod(part.shape[rank + 1 :]))) for part in parts]
-    columns = [kernel[..., number * width : (number + 1) * width] for number in range(groups)]
-    return rows, [ops.reshape(part, (-1, width)) for part in columns]
-
-
-def _windows(x: Any, weight: Any, stride: Sizes, padding: Sizes, dilation: Sizes) -> Any:
-    """Return a view of the windows of the padded input: (n, places ..., kernel's lengths ..., channels)."""
-    rank = weight.ndim - 2
-    pads = [(width, width) for width in sizes(padding, rank)]
-    x = ops.pad(last(x), [(0, 0), *pads, (0, 0)]) if any(map(any, pads)) else last(x)
-    return windows_of(x, weight.shape[2:], sizes(stride, rank), sizes(dilation, rank))
-
-
-@operator("aten.conv1d.padding", "aten.conv2d.padding")
+@operator("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
 def conv_padding(
     input: Any,
     weight: Any,
@@ -80,12 +61,8 @@ def conv_padding(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Any:
-    """Return the convolution; with "same" padding, the result has the lengths of the input."""
-    if padding == "same":
-        rates = sizes(dilation, weight.ndim - 2)
-        spans = [rate * (n - 1) for rate, n in zip(rates, weight.shape[2:], strict=True)]
-        input = ops.pad(input, [(0, 0), (0, 0), *((span // 2, span - span // 2) for span in spans)])
-    return conv(input, weight, bias, stride, 0, dilation, groups)
+    """Return the convolution; with "same" padding, which needs a stride of 1, the result has the input's lengths."""
+    return conv(input, weight, bias, stride, padding, dilation, groups)
 
 
 @operator("aten.convolution.default")
@@ -99,9 +76,10 @@ def convolution(
     transposed: Literal[False],
     output_padding: Sizes,
     groups: int,
+    activation: str | None = None,
 ) -> Any:
     """Return the convolution."""
-    return conv(input, weight, bias, stride, padding, dilation, groups)
+    return conv(input, weight, bias, stride, padding, dilation, groups, activation)
 
 
 @operator("aten.convolution_backward.default")
@@ -118,32 +96,25 @@ def convolution_gradients(
     groups: int,
     output_mask: Sequence[bool],
 ) -> Any:
-    """Return the gradients of input, kernel and bias, each if it is wanted."""
-    d = last(grad_output)
-    width = weight.shape[0] // groups
-    parts = [d[..., number * width : (number + 1) * width] for number in range(groups)]
-    rows, matrices = _groups(input, weight, stride, padding, dilation, groups)
-
-    def of_input() -> Any:
-        rank = weight.ndim - 2
-        products = [ops.matmul(part, ops.transpose(matrix)) for part, matrix in zip(parts, matrices, strict=True)]
-        shape = (*d.shape[:-1], *weight.shape[2:], weight.shape[1])
-        windows = [ops.reshape(each, shape) for each in products]
-        joined = windows[0] if groups == 1 else concatenated(*windows, axis=-1)
-        found = overlap_add(joined, sizes(stride, rank), sizes(dilation, rank))
-        cuts, rest = [slice(None)], [(0, 0)]
-        for length, pad, made in zip(input.shape[2:], sizes(padding, rank), found.shape[1:-1], strict=True):
-            cuts.append(slice(pad, pad + length))
-            rest.append((0, max(pad + length - made, 0)))
-        return first(ops.pad(found[tuple(cuts)], [*rest, (0, 0)]))
+    """Return the gradients of input, kernel and bias, each if it is used."""
+    rank, width = weight.ndim - 2, weight.shape[0] // groups
+    windows = windows_over(
+        input.shape[2:], weight.shape[2:], sizes(stride, rank), _pairs(padding, rank), sizes(dilation, rank)
+    )
+    kernel = ops.transpose(weight, (*range(2, weight.ndim), 1, 0))
+    matrix = ops.reshape(kernel, (-1, weight.shape[0]))
+    if groups > 1:
+        matrix = ops.swapaxes(ops.reshape(matrix, (-1, groups, width)), 0, 1)
+    x, d = ops.moveaxis(input, 1, -1), ops.moveaxis(grad_output, 1, -1)
+    found = rule_of(convolve)(d, None, x, matrix, windows=windows)
 
     def of_weight() -> Any:
-        found = [
-            ops.matmul(ops.transpose(ops.reshape(x, (-1, x.shape[-1]))), ops.reshape(part, (-1, width)))
-            for x, part in zip(rows, parts, strict=True)
-        ]
-        kernels = [ops.reshape(each, (*weight.shape[2:], weight.shape[1], width)) for each in found]
-        joined = kernels[0] if groups == 1 else concatenated(*kernels, axis=-1)
-        return ops.transpose(joined, (joined.ndim - 1, joined.ndim - 2, *range(joined.ndim - 2)))
+        of_matrix = found["b"].make(weight.dtype, None)
+        rows = ops.swapaxes(of_matrix, 0, 1) if groups > 1 else of_matrix
+        return ops.transpose(ops.reshape(rows, kernel.shape), (rank + 1, rank, *range(rank)))
 
-    return [of_input, of_weight, lambda: ops.sum(d, tuple(range(d.ndim - 1)))]
+    return [
+        lambda: ops.moveaxis(found["a"](input.dtype), -1, 1),
+        of_weight,
+        lambda: found["bias"](grad_output.dtype),
+    ]
