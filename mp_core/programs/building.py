@@ -52,7 +52,13 @@ def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any
 
     for step in steps:
         arguments, options = map_values(value, (step.arguments, step.options))
-        values.update(_named(step.outputs, step.function(*arguments, **options)))
+        try:
+            values.update(_named(step.outputs, step.function(*arguments, **options)))
+        except Exception as error:
+            error.add_note(
+                f"The node {step.operator or 'of a layer'} that computes {', '.join(step.outputs)} raised it."
+            )
+            raise
 
 
 def _named(outputs: tuple[str, ...], found: Any) -> dict[str, Any]:
@@ -123,7 +129,10 @@ class _Building:
         arguments, options = map_values(self.constants.__getitem__, (node.arguments, dict(node.options)))
         if node.operator not in CODES:
             arguments = tuple(map(as_floats, arguments))
-        self.constants.update(_named(node.outputs, function(*arguments, **options)))
+        try:
+            self.constants.update(_named(node.outputs, function(*arguments, **options)))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"node {node.name or node.outputs[0]} ({node.operator}): {error}") from error
         return True
 
     def step(self, node: Node) -> Step:

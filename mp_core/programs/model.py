@@ -218,7 +218,7 @@ def _checked(wanted: Input, x: Any) -> Any:
 
 def _typed(wanted: Input, x: Any) -> Any:
     """Return an input in the float type that the program says."""
-    dtype = parse(wanted.dtype)
+    dtype = dtype_of(wanted.dtype)
     return ops.cast(x, dtype) if is_float(dtype) and x.dtype != dtype and not isinstance(x, KerasTensor) else x
 
 

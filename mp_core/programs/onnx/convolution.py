@@ -83,7 +83,7 @@ def conv_transpose(
     kept = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(wide.shape[2:], ends, strict=True))
     wide, ends = wide[(slice(None), slice(None), *kept)], [(max(a, 0), max(b, 0)) for a, b in ends]
     windows = Windows(size, (1,) * rank, rates, tuple(ends))
-    return convolved(wide, _turned(kernel, group), bias, windows)
+    return convolved(wide, _mirrored(kernel, group), bias, windows)
 
 
 def _spread(x: Any, steps: Sequence[int]) -> Any:
@@ -98,7 +98,7 @@ def _spread(x: Any, steps: Sequence[int]) -> Any:
     return x
 
 
-def _turned(kernel: Any, group: int) -> Any:
+def _mirrored(kernel: Any, group: int) -> Any:
     """Return the kernel of the convolution that a transposed convolution is: (filters, channels / groups, ...)."""
     channels, filters, *size = kernel.shape
     parts = ops.reshape(kernel, (group, channels // group, filters, *size))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mp_core import ops
-from mp_core.programs.onnx.arguments import axes_of, cast_to, integers
+from mp_core.programs.onnx.arguments import allocatable, axes_of, cast_to, integers
 from mp_core.programs.registry import Static, operator
 
 __all__: list[str] = []
@@ -38,6 +38,7 @@ def resize(
     """Return an array with other lengths of some axes, interpolated from its neighbours."""
     along = tuple(range(x.ndim)) if axes is None else axes_of(axes, x.ndim)
     factors, wanted = _lengths([x.shape[axis] for axis in along], scales, sizes, keep_aspect_ratio_policy)
+    allocatable([dict(zip(along, wanted, strict=True)).get(axis, n) for axis, n in enumerate(x.shape)])
     is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
     changed = [i for i, axis in enumerate(along) if is_crop or factors[i] != 1 or wanted[i] != x.shape[axis]]
     ends = np.reshape(roi, (2, -1)).T.tolist() if is_crop else []
