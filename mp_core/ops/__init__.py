@@ -179,7 +179,7 @@ __all__ = [
     "all",
     "any",
     "arange",
-    "arcsinh",
+   
     "arctan",
     "argmax",
     "argmin",
