@@ -1,0 +1,53 @@
+"""Programs as models: steps, layers of constant matrices, policies, refusals."""
+
+import numpy as np
+import pytest
+
+import mp_core as mp
+from mp_core.files.program import Input, Node, Program, Value
+from mp_core.programs import ProgramModel, RefusedError
+
+RNG = np.random.default_rng(67)
+W1, B1, W2 = (RNG.standard_normal(shape).astype(np.float32) for shape in ((8, 16), (16,), (16, 4)))
+X = RNG.standard_normal((3, 8)).astype(np.float32)
+
+
+def network(*more: Node) -> Program:
+    """Return ``(relu(x @ w1 + b1) @ w2) * s``."""
+    nodes = [
+        Node("Gemm", (Value("x"), Value("w1"), Value("b1")), ("h",), name="/fc1/Gemm"),
+        Node("Relu", (Value("h"),), ("a",)),
+        Node("MatMul", (Value("a"), Value("w2")), ("m",), name="/fc2/MatMul"),
+        Node("Mul", (Value("m"), Value("s")), ("y",)),
+        *more,
+    ]
+    constants = {"w1": W1, "b1": B1, "w2": W2, "s": np.arange(4, dtype=np.float32)}
+    return Program((Input("x", "float32", ("n", 8)),), ("y",), nodes, constants)
+
+
+def expected() -> np.ndarray:
+    """Return the outputs, computed in float64."""
+    return np.maximum(X.astype(np.float64) @ W1 + B1, 0) @ W2 * np.arange(4)
+
+
+def test_a_program_computes_its_outputs_with_and_without_a_plan() -> None:
+    model = ProgramModel(network())
+    np.testing.assert_allclose(model(X), expected(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(mp.compile(model, X)(X), model(X))
+
+
+def test_constant_matrices_are_layers_that_can_be_quantized() -> None:
+    model = ProgramModel(network())
+    assert [layer.name for layer in model.layers] == ["fc1.Gemm", "fc2.MatMul"]
+    model.quantize("int8")
+    assert np.abs(model(X) - expected()).max() < 0.02 * np.abs(expected()).max()
+
+
+def test_a_policy_sets_the_compute_dtype_of_the_whole_program() -> None:
+    assert ProgramModel(network(), "mixed_bfloat16")(X).dtype.name == "bfloat16"
+
+
+def test_a_program_with_unknown_nodes_is_refused_with_all_of_them() -> None:
+    more = Node("Nonsense", (Value("y"),), ("z",), name="third"), Node("Relu", (), ("u",), {"slope": 1}, name="fourth")
+    with pytest.raises(RefusedError, match=r"(?s)2 nodes.*third \(Nonsense\).*fourth \(Relu\)"):
+        ProgramModel(network(*more))
