@@ -8,7 +8,6 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import ops
 from mp_core.autocast import AutoCastVariable
-from mp_core.plans import UnseenError
 
 DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16)
 UNARY = (np.negative, np.absolute, np.square, np.sqrt)
