@@ -195,7 +195,7 @@ def test_plans_compute_integers_and_floats_together():
         (lambda x: ops.add(x, 1), x + 1),
         (lambda x: ops.where(ops.greater(ops.cast(x, "float32"), 1.0), 1, 0), np.int32(x > 1)),
         (lambda x: ops.argmax(x), np.int32(2)),
-        (lambda x: ops.multiply(x, 0.5), x * np.float32(0.5)),
+        (lambda x: ops.multiply(x, 0.5), np.float32(x) * np.float32(0.5)),
     ):
         found = mp.compile(call, x)(x)
         np.testing.assert_array_equal(found, expected)
