@@ -14,9 +14,10 @@ from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.files.onnx.tensors import type_name
-from mp_core.files.program import Node
+from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
 from mp_core.programs.expansions import Expansion, Making, expansion
+from mp_core.programs.onnx.convolution import conv
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.registry import operator
 from mp_core.programs.weights import CODES
@@ -95,13 +96,26 @@ def dynamic_quantize_linear(x: Any) -> tuple[Any, Any, Any]:
 
     Samples of a batch have one range, so the codes of a sample depend on the others.
     """
-    axes = {"keepdims": True}
-    low, high = ops.minimum(ops.min(x, **axes), 0.0), ops.maximum(ops.max(x, **axes), 0.0)
+    scaled, scale, zero = _scaled_to_range(x)
+    codes = in_codes(ops.add(scaled, zero), np.dtype(np.uint8))
+    return codes, scale.reshape(()), ops.cast(zero, "uint8").reshape(())
+
+
+def _scaled_to_range(x: Any) -> tuple[Any, Any, Any]:
+    """Return ``round(x / scale)``, the scale and the zero point as floats, in which the range of `x` has 256 codes."""
+    low, high = ops.minimum(ops.min(x, keepdims=True), 0.0), ops.maximum(ops.max(x, keepdims=True), 0.0)
     scale = ops.divide(ops.subtract(high, low), 255.0)
     scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
     zero = ops.clip(ops.round(ops.divide(ops.negative(low), scale)), 0, 255)
-    codes = in_codes(ops.add(ops.round(ops.divide(x, scale)), zero), np.dtype(np.uint8))
-    return codes, scale.reshape(()), ops.cast(zero, "uint8").reshape(())
+    return ops.round(ops.divide(x, scale)), scale, zero
+
+
+@operator("mp_core.rounded_to_range")
+def rounded_to_range(x: Any) -> Any:
+    """Return the numbers next to `x` that the codes of DynamicQuantizeLinear stand for."""
+    scaled, scale, zero = _scaled_to_range(x)
+    clipped = ops.minimum(ops.maximum(scaled, ops.negative(zero)), ops.subtract(255.0, zero))
+    return ops.multiply(clipped, scale)
 
 
 # ---- products of integers
@@ -111,6 +125,22 @@ def dynamic_quantize_linear(x: Any) -> tuple[Any, Any, Any]:
 def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """Return ``(a - a_zero) @ (b - b_zero)`` in int32, exact."""
     return ops.matmul(_shifted(a, a_zero, -2), _shifted(b, b_zero, -1), out_dtype="int32")
+
+
+@operator("ConvInteger")
+def conv_integer(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **options: Any) -> Any:
+    """Return the convolution of ``x - x_zero`` with ``w - w_zero`` in int32, exact."""
+    x, w = (
+        ops.cast(q, "float64") if zero is None else ops.subtract(ops.cast(q, "float64"), zero_of(zero, q))
+        for q, zero in ((x, x_zero), (w, w_zero))
+    )
+    return ops.cast(conv(x, w, **options), "int32")
+
+
+def zero_of(zero: Any, q: Any) -> Any:
+    """Return a zero point, or one for each filter at axis 0, in float64."""
+    zero = ops.cast(zero, "float64")
+    return zero.reshape(-1, *(1,) * (q.ndim - 1)) if zero.size > 1 else zero.reshape(1)
 
 
 def _shifted(q: Any, zero: Any, axis: int) -> Any:
@@ -133,6 +163,21 @@ def rounded_pair(m: Match) -> Node | None:
     fits = same and np.size(m["SCALE"]) == 1 and zero.dtype.name in ("int8", "uint8") and not _has_blocks(m)
     arguments = m.node("QuantizeLinear").arguments[1:3]
     return m.instead("mp_core.rounded_to_codes", m["x"], *arguments) if fits else None
+
+
+@pattern(
+    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, WSCALE)",
+    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, scales)",
+)
+def dynamic_product(m: Match) -> list[Node] | None:
+    """Multiply rows, rounded to the codes of DynamicQuantizeLinear, by a matrix of codes."""
+    node, scales = m.graph.producer(m["q"]), m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
+    is_dynamic = node is not None and node.operator == "DynamicQuantizeLinear"
+    if not is_dynamic or scales is None or [m["q"], m["scale"], m["zero"]] != [Value(x) for x in node.outputs]:
+        return None
+    matrix = codes_of(m["W"], np.float32(scales), m["WZERO"], axis=1)
+    rows = m.before("mp_core.rounded_to_range", node.arguments[0])
+    return [rows, m.instead("MatMul", m.value(rows), m.graph.add_constant(f"{m.last.outputs[0]}.matrix", matrix))]
 
 
 def _has_blocks(m: Match) -> bool:
