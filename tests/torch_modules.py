@@ -6,6 +6,7 @@ from typing import Any
 import torch
 import transformers
 from torch import nn
+from torch.nn import functional
 
 _TEXT = {
     "vocab_size": 40, "max_position_embeddings": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -19,17 +20,50 @@ _TOKENS = {f"{token}_token_id": 1 for token in ("pad", "bos", "eos", "cls", "sep
 _GATED = {"num_key_value_heads": 2, "use_cache": False, "head_dim": 8}
 
 
-class Lstm(nn.Module):
-    """A tagger: vectors of tokens, an LSTM in both directions, scores of classes."""
+class Tagger(nn.Module):
+    """Vectors of tokens, an LSTM in both directions, scores of classes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.lstm, self.head = nn.Embedding(40, 12), nn.LSTM(12, 16, 2, True, True), nn.Linear(32, 5)
+        self.table = nn.Embedding(40, 12)
         self.lstm = nn.LSTM(12, 16, 2, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(32, 5)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """Return scores of shape (batch, tokens, classes)."""
         return self.head(self.lstm(self.table(ids))[0])
+
+
+class Images(nn.Module):
+    """A small residual network: convolutions with groups and dilation, batch norms, pooling, a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.grouped, self.deep = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=4), nn.Conv2d(8, 8, 3, 1, 1, 1, 8)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return scores of shape (batch, classes)."""
+        x = functional.max_pool2d(functional.relu(self.norm(self.first(x))), 3, 2, 1)
+        x = x + functional.gelu(self.deep(functional.silu(self.grouped(x))))
+        return self.head(functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Texts(nn.Module):
+    """Vectors of tokens, causal attention, a layer norm, scores of the last token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(20, 16, padding_idx=0), nn.LayerNorm(16)
+        self.project, self.head = nn.Linear(16, 48), nn.Linear(16, 5)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return scores of shape (batch, classes)."""
+        x = self.norm(self.table(ids))
+        q, k, v = (part.unflatten(-1, (4, 4)).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        found = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.head((x + found.transpose(1, 2).flatten(2))[:, -1])
 
 
 def _of(name: str, **settings: Any) -> Callable[[], nn.Module]:
@@ -80,11 +114,12 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[..., dict[str, torch.
     "efficientnet": (
         _of("EfficientNet", width_coefficient=0.25, depth_coefficient=0.3, image_size=32, hidden_dim=320),
         lambda batch=3: images(batch, 32)),
-    "convnext": (_of("ConvNext", hidden_sizes=[8, 16], depths=[1, 2], num_stages=2), lambda batch=3: images(batch, 32)),
+    "convnext": (
+        _of("ConvNext", hidden_sizes=[8, 16], depths=[1, 2], num_stages=2), lambda batch=3: images(batch, 32)),
     "whisper encoder": (
-        lambda: _of("Whisper", num_mel_bins=8, d_model=32, encoder_layers=2, encoder_attention_heads=4, decoder_layers=1,
-                    decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, max_source_positions=20,
-                    vocab_size=40, pad_token_id=1)().get_encoder(),
+        lambda: _of("Whisper", num_mel_bins=8, d_model=32, encoder_layers=2, encoder_attention_heads=4,
+                    decoder_layers=1, decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48,
+                    max_source_positions=20, vocab_size=40, pad_token_id=1)().get_encoder(),
         lambda batch=3: {"input_features": torch.randn(batch, 8, 40)}),
     "wav2vec2": (
         _of("Wav2Vec2", vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
@@ -96,12 +131,23 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], Callable[..., dict[str, torch.
             "past_values": torch.randn(batch, 32, 2)}),
     "qwen3": (_of("Qwen3", **_TEXT, **_GATED), texts),
     "llama": (_of("Llama", **_TEXT, **_GATED), texts),
-    "lstm": (Lstm, _ids),
+    "lstm": (Tagger, _ids),
 }  # fmt: skip
 """Name -> (makes the module, makes inputs for a batch)."""
 
 
 def module(name: str) -> nn.Module:
-    """Return a module in inference mode with weights from a fixed seed."""
+    """Return a module in inference mode with random weights from a fixed seed."""
     torch.manual_seed(67)
-    return MODULES[name][0]().eval()
+    return ready(MODULES[name][0]())
+
+
+def ready(found: nn.Module) -> nn.Module:
+    """Return a module in inference mode; its convolutions and batch norms keep the size of their inputs."""
+    for part in found.modules():
+        if isinstance(part, nn.Conv1d | nn.Conv2d) and "parametrizations" not in part._modules:
+            nn.init.kaiming_normal_(part.weight)
+        if isinstance(part, nn.BatchNorm2d):
+            nn.init.uniform_(part.running_mean, -0.2, 0.2)
+            nn.init.uniform_(part.running_var, 0.5, 1.5)
+    return found.eval()

@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from mp_core import ops
 from mp_core.arrays import Array, imported
-from mp_core.arrays.dtypes import is_float, parse
+from mp_core.arrays.dtypes import dtype_of, is_float
 from mp_core.arrays.holding import current_holder
 from mp_core.files.program import Input, Program
 from mp_core.layers import Layer
@@ -61,7 +62,7 @@ class ProgramModel(Model):
         program = expanded(program)
         refused = refusals(program)
         if refused:
-            raise RefusedError(f"{len(refused)} nodes of the program cannot run here:\n" + "\n".join(refused))
+            raise RefusedError(f"{len(refused)} parts of the program cannot run here:\n" + "\n".join(refused))
         self._set_steps(replace(program, constants={}), *built(program, self.dtype_policy if self.autocast else None))
 
     def _set_steps(
@@ -138,7 +139,8 @@ class ProgramModel(Model):
         missing = [name for name in self.input_names if name not in given]
         if missing:
             raise TypeError(f"the inputs of '{self.name}' are {', '.join(known)}; {', '.join(missing)} is missing")
-        return {x.name: _checked(x, given[x.name]) for x in self.program.inputs}
+        found = {x.name: _checked(x, given[x.name]) for x in self.program.inputs}
+        return found if self.autocast else {x.name: _typed(x, found[x.name]) for x in self.program.inputs}
 
     # ---- files
 
@@ -192,7 +194,11 @@ class ProgramModel(Model):
         model = cls.__new__(cls)
         Model.__init__(model, dtype=found.policy, autocast=found.autocast, name=found.program.name or None)
         model._set_steps(found.program, found.steps, found.layers, found.constants)
-        return model if policy is None else model.with_policy(policy)
+        if policy is None:
+            return model
+        model = model.with_policy(policy)
+        model.autocast = True
+        return model
 
 
 def _checked(wanted: Input, x: Any) -> Any:
@@ -205,9 +211,15 @@ def _checked(wanted: Input, x: Any) -> Any:
         if array.ndim != len(wanted.shape) or any(type(n) is int and n != length for length, n in lengths):
             shape = ", ".join("?" if n is None else str(n) for n in wanted.shape)
             raise ValueError(f"input '{wanted.name}' must have shape ({shape}); received {array.shape}")
-    if _kind(array.dtype) > _kind(parse(wanted.dtype)):
+    if _kind(array.dtype) > _kind(dtype_of(wanted.dtype)):
         raise TypeError(f"input '{wanted.name}' must be of {wanted.dtype}; received {array.dtype}")
     return array
+
+
+def _typed(wanted: Input, x: Any) -> Any:
+    """Return an input in the float type that the program says."""
+    dtype = dtype_of(wanted.dtype)
+    return ops.cast(x, dtype) if is_float(dtype) and x.dtype != dtype and not isinstance(x, KerasTensor) else x
 
 
 def _kind(dtype: np.dtype[Any]) -> int:

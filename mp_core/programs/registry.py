@@ -39,8 +39,8 @@ class Operator:
 
 OPERATORS: dict[str, list[Operator]] = {}
 """Name -> its versions, the newest first. :func:`operator` adds them."""
-_TABLES = {"aten": "mp_core.programs.aten"}
-"""The first part of an operator's name -> the module that defines its family, if that is not ONNX."""
+_TABLES = {"aten": "mp_core.programs.aten", "onnx": "mp_core.programs.onnx"}
+"""The family of operators -> the module that defines it. Names of all families but ONNX begin with the family."""
 
 
 class RefusedError(ValueError):
@@ -61,14 +61,19 @@ def operator(*names: str, since: int = 1) -> Callable[[F], F]:
 
 
 def operators_of(family: str) -> list[str]:
-    """Return the names of the operators of a family, such as ``aten``."""
+    """Return the names of the operators of a family: ``aten`` or ``onnx``."""
     importlib.import_module(_TABLES[family])
-    return sorted(name for name in OPERATORS if name.startswith(f"{family}."))
+    return sorted(name for name in {*OPERATORS, *EXPANSIONS} if _family(name) == family)
+
+
+def _family(operator: str) -> str:
+    first = operator.partition(".")[0]
+    return first if first in _TABLES else "onnx"
 
 
 def operator_of(node: Node) -> Callable[..., Any] | None:
     """Return the function that computes a node; None if there is none for its operator and version."""
-    importlib.import_module(_TABLES.get(node.operator.partition(".")[0], "mp_core.programs.onnx"))
+    importlib.import_module(_TABLES[_family(node.operator)])
     versions = OPERATORS.get(node.operator, ())
     return next((version.function for version in versions if version.since <= max(node.version, 1)), None)
 

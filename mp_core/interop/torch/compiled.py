@@ -4,7 +4,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from functorch.compile import make_boxed_func
@@ -18,6 +18,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from mp_core.arrays import Array
 from mp_core.files.program import Program
 from mp_core.interop.torch.graphs import (
+    Layout,
     input_of,
     is_check,
     node_of,
@@ -117,7 +118,7 @@ def _by_autograd(module: fx.GraphModule, inputs: list[Any], compile_graph: Calla
 def _refused(graph: fx.GraphModule) -> list[fx.Node]:
     """Return the calls of a graph that mp_core does not compute."""
     names = {node: node.name for node in graph.graph.nodes}
-    calls = [node for node in graph.graph.nodes if node.op != "placeholder" and node.op != "output"]
+    calls = [node for node in graph.graph.nodes if node.op.startswith("call")]
     return [node for node in calls if not is_check(node) and not _runs(node, names)]
 
 
@@ -136,13 +137,12 @@ def _compiled(graph: fx.GraphModule, inputs: list[Any], policy: Any, is_inferenc
         return make_boxed_func(_Part(graph, [node in weights for node in placeholders], policy))
     names = sorted({operator_name(node.target) for node in refused})
     warnings.warn(f"the backend mp_core leaves these operators to torch: {', '.join(names)}", stacklevel=2)
-    fused = CapabilityBasedPartitioner(graph, _Support(set(refused)), allows_single_node_partition=True)
-    whole = fused.partition_and_fuse()
-    weights = {node for node in whole.graph.nodes if node.op == "placeholder" and node.name in {w.name for w in weights}}
-    for node in whole.graph.nodes:
-        if node.op == "call_module":
-            part = whole.get_submodule(node.target)
-            setattr(whole, node.target, _Part(part, [each in weights for each in node.args], policy))
+    parted = CapabilityBasedPartitioner(graph, _Support(set(refused)), allows_single_node_partition=True)
+    whole = parted.partition_and_fuse()
+    known = {node.name for node in weights}
+    for node in whole.graph.find_nodes(op="call_module"):
+        is_weight = [each.op == "placeholder" and each.name in known for each in node.args]
+        setattr(whole, node.target, _Part(whole.get_submodule(node.target), is_weight, policy))
     return make_boxed_func(whole.forward)
 
 
@@ -163,6 +163,20 @@ class _Support(OperatorSupportBase):
         return node.op == "call_function" and node not in self._refused and not is_check(node)
 
 
+class _Place(NamedTuple):
+    """Where a part of the result comes from: an input, or a value of the model; neither: it is None."""
+
+    index: int | None
+    name: str
+    layout: Layout | None  # None: the value is no tensor.
+
+    def read(self, given: tuple[Any, ...], found: dict[str, Any]) -> Any:
+        """Return the part."""
+        if not self.name:
+            return None if self.index is None else given[self.index]
+        return found[self.name] if self.layout is None else tensor_of(found[self.name], self.layout)
+
+
 class _Part(torch.nn.Module):
     """A part of a graph that mp_core computes: a function of tensors and integers.
 
@@ -178,65 +192,55 @@ class _Part(torch.nn.Module):
         super().__init__()
         self._policy = policy
         self._placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-        self._names = {node: node.name for node in self._placeholders}
-        self._nodes = nodes_of(graph.graph.nodes, self._names)
-        (output,) = (node for node in graph.graph.nodes if node.op == "output")
-        self._returned = list(output.args[0]) if isinstance(output.args[0], list | tuple) else [output.args[0]]
-        self._is_single = not isinstance(output.args[0], list | tuple)
+        held = {node: getattr(graph, node.target) for node in graph.graph.nodes if node.op == "get_attr"}
+        names = {node: node.name for node in (*self._placeholders, *held)}
+        self._held = {node.name: shared(x, node.name) for node, x in held.items()}
+        self._nodes = nodes_of(graph.graph.nodes, names)
+        (returned,) = next(node.args for node in graph.graph.nodes if node.op == "output")
+        self._is_single = not isinstance(returned, list | tuple)
+        self._results = [self._place(node, names) for node in ([returned] if self._is_single else returned)]
         self._weights = [index for index, each in enumerate(is_weight) if each]
-        self._state: Any = None
+        self._state: list[Any] = []
         self._changes = 0
         self._model: ProgramModel | None = None
 
     def forward(self, *given: Any) -> Any:
         """Return the results as tensors."""
         with torch.no_grad(), threads_of_torch():
-            model = self._current(given)
-            names = {x.name for x in model.program.inputs}
-            values = {
-                node.name: array_of(x.detach()) if isinstance(x, Tensor) else x
-                for node, x in zip(self._placeholders, given, strict=True)
-                if node.name in names
-            }
-            found = self._outputs(model, values)
-            by_node = dict(zip(self._placeholders, given, strict=True))
-            results = [self._result(node, by_node, found) for node in self._returned]
+            model, places = self._current(given), self._places
+            values = {name: array_of(x.detach()) if isinstance(x := given[at], Tensor) else x for name, at in places}
+            found = model.compute(values) if model.output_names else {}
+            found = found if isinstance(found, dict) else {model.output_names[0]: found}
+            results = [place.read(given, found) for place in self._results]
         return results[0] if self._is_single else results
 
-    def _outputs(self, model: ProgramModel, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the results of the model by their names."""
-        names = model.output_names
-        if not names:
-            return {}
-        result = model.compute(values)
-        return result if len(names) > 1 else {names[0]: result}
-
-    def _result(self, node: Any, given: dict[fx.Node, Any], found: dict[str, Any]) -> Any:
-        if not isinstance(node, fx.Node) or node in given:
-            return given.get(node)
-        x, expected = found[self._names[node]], node.meta["val"]
-        return tensor_of(x, expected) if isinstance(expected, Tensor) else x
+    def _place(self, node: Any, names: dict[fx.Node, str]) -> "_Place":
+        if not isinstance(node, fx.Node) or node in self._placeholders:
+            return _Place(self._placeholders.index(node) if isinstance(node, fx.Node) else None, "", None)
+        value = node.meta["val"]
+        return _Place(None, names[node], Layout.of(value) if isinstance(value, Tensor) else None)
 
     def _current(self, given: tuple[Any, ...]) -> ProgramModel:
         """Return the model; make it again if a weight has changed."""
         state = [(given[index].data_ptr(), _version(given[index])) for index in self._weights]
-        if self._model is None or state != self._state:
-            self._changes += self._model is not None
-            if self._changes > _MOST_CHANGES:
-                self._weights, state = [], []
-            self._state = state
-            self._model = ProgramModel(self._program(given), self._policy)
+        if self._model is not None and state == self._state:
+            return self._model
+        self._changes += self._model is not None
+        if self._changes > _MOST_CHANGES:
+            self._weights, state = [], []
+        weights = {self._placeholders[at].name: shared(given[at], str(at)) for at in self._weights}
+        self._model, self._state = ProgramModel(self._program(weights), self._policy), state
         return self._model
 
-    def _program(self, given: tuple[Any, ...]) -> Program:
-        weights = {self._placeholders[index].name: given[index] for index in self._weights}
-        constants: dict[str, Array] = {name: shared(x, name) for name, x in weights.items()}
-        nodes = [node for node in self._placeholders if node.name not in constants]
-        inputs = tuple(input_of(node.name, node.meta.get("val")) for node in nodes)
-        computed = [node for node in self._returned if isinstance(node, fx.Node) and node not in self._placeholders]
-        outputs = tuple(dict.fromkeys(self._names[node] for node in computed))
-        return Program(inputs, outputs, self._nodes, constants)
+    def _program(self, weights: dict[str, Array]) -> Program:
+        """Return the program of the nodes with some inputs as constants."""
+        rest = [(at, node) for at, node in enumerate(self._placeholders) if node.name not in weights]
+        self._places = [(node.name, at) for at, node in rest]
+        inputs = tuple(input_of(node.name, node.meta.get("val")) for _, node in rest)
+        outputs = tuple(dict.fromkeys(place.name for place in self._results if place.name))
+        return Program(inputs, outputs, self._nodes, weights | self._held)
 
 
 def _version(tensor: Tensor) -> int:
+    """Return how often a tensor was changed in place."""
     return 0 if tensor.is_inference() else tensor._version

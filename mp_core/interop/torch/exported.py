@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.utils import _pytree

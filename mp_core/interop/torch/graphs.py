@@ -1,7 +1,8 @@
 """Nodes of torch's graphs as nodes of a program, and torch's types and arrays as mp_core's."""
 
 from collections.abc import Iterable
-from typing import Any
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +13,18 @@ from mp_core.files.program import Input, Node, Value
 from mp_core.interop.torch.linears import array_of
 from mp_core.programs.registry import operators_of
 
-__all__ = ["dtype_of", "input_of", "is_check", "node_of", "nodes_of", "operator_name", "shared", "tensor_of", "without_ours"]
+__all__ = [
+    "Layout",
+    "dtype_of",
+    "input_of",
+    "is_check",
+    "node_of",
+    "nodes_of",
+    "operator_name",
+    "shared",
+    "tensor_of",
+    "without_ours",
+]
 
 _PLACES = ("device", "layout", "memory_format", "non_blocking", "pin_memory", "generator")
 """Arguments of operators that say where a result is stored. They do not change its values."""
@@ -31,7 +43,8 @@ def without_ours(table: Any) -> Any:
 
 def operator_name(target: Any) -> str:
     """Return the name of an operator: ``aten.add.Tensor``; a function of Python gets ``aten.python.mul``."""
-    return str(target) if isinstance(target, torch._ops.OpOverload) else f"aten.python.{target.__name__.strip('_')}"
+    is_python = isinstance(target, FunctionType | BuiltinFunctionType)
+    return f"aten.python.{target.__name__.strip('_')}" if is_python else str(target)
 
 
 def nodes_of(nodes: Iterable[fx.Node], names: dict[fx.Node, str]) -> list[Node]:
@@ -62,8 +75,8 @@ def _arguments(tree: Any, names: dict[fx.Node, str]) -> Any:
     if isinstance(tree, dict):
         return {key: _arguments(part, names) for key, part in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_arguments(part, names) for part in tree) if type(tree) is tuple else [
-            _arguments(part, names) for part in tree]  # fmt: skip
+        found = [_arguments(part, names) for part in tree]
+        return tuple(found) if isinstance(tree, tuple) else found
     if isinstance(tree, torch.dtype):
         return dtype_of(tree)
     return None if isinstance(tree, torch.device | torch.layout | torch.memory_format) else tree
@@ -95,20 +108,33 @@ def input_of(name: str, value: Any) -> Input:
 def shared(tensor: Tensor, name: str) -> Array:
     """Return an array that shares the memory of a tensor; raise ValueError if it is not in CPU memory."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
-        raise ValueError(f"tensor '{name}' must be dense and in CPU memory; received {tensor.layout} on {tensor.device}")
+        raise ValueError(
+            f"tensor '{name}' must be dense and in CPU memory; received {tensor.layout} on {tensor.device}"
+        )
     return array_of(tensor.detach())
 
 
-def tensor_of(x: Any, expected: Tensor) -> Tensor:
-    """Return a result as a tensor of the type, and with the order of strides, that torch expects."""
+class Layout(NamedTuple):
+    """The type of a tensor, and its axes in the order of memory."""
+
+    dtype: torch.dtype
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Layout":
+        """Return the layout of a tensor that torch expects."""
+        return cls(tensor.dtype, tuple(tensor.dim_order()))
+
+
+def tensor_of(x: Any, layout: Layout) -> Tensor:
+    """Return a result as a tensor with a layout; it shares the memory of `x` if that has this layout."""
     array = np.asarray(x)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()
     is_bf16 = array.dtype.name == "bfloat16"
     tensor = torch.from_numpy(array.view(np.int16) if is_bf16 else array)
-    tensor = (tensor.view(torch.bfloat16) if is_bf16 else tensor).to(expected.dtype)
-    order = expected.dim_order() if expected.dim() > 1 else ()
-    if not order or (tensor.is_contiguous() and order == tuple(range(len(order)))):
+    tensor = (tensor.view(torch.bfloat16) if is_bf16 else tensor).to(layout.dtype)
+    if tensor.dim() < 2:
         return tensor
-    back = [order.index(axis) for axis in range(len(order))]
-    return tensor.permute(order).contiguous().permute(back)
+    back = [layout.order.index(axis) for axis in range(tensor.dim())]
+    return tensor.permute(layout.order).contiguous().permute(back)

@@ -1,15 +1,15 @@
-"""Convolutions. Arrays have the channels at axis 1; operations have them last, so they get views."""
+"""Convolutions. Arrays have the channels at axis 1; operations compute with the channels last, and return views."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from mp_core import ops
-from mp_core.ops.elementwise import concatenated
-from mp_core.ops.windows import windows_of
+from mp_core.ops.convolution import convolve
+from mp_core.ops.convolution_specs import windows_over
+from mp_core.ops.gradients.registry import rule_of
 from mp_core.programs.registry import operator
 
-__all__: list[str] = []
+__all__ = ["Sizes", "sizes"]
 
 Sizes = int | Sequence[int]
 
@@ -20,14 +20,8 @@ def sizes(given: Sizes, rank: int) -> tuple[int, ...]:
     return found * rank if len(found) == 1 else found
 
 
-def last(x: Any) -> Any:
-    """Return the view of an array with the channels last."""
-    return ops.moveaxis(x, 1, -1)
-
-
-def first(x: Any) -> Any:
-    """Return the view of an array with the channels at axis 1."""
-    return ops.moveaxis(x, -1, 1)
+def _pairs(padding: Sizes, rank: int) -> list[tuple[int, int]]:
+    return [(width, width) for width in sizes(padding, rank)]
 
 
 @operator("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
@@ -36,30 +30,28 @@ def conv(
     weight: Any,
     bias: Any = None,
     stride: Sizes = 1,
-    padding: Sizes = 0,
+    padding: Any = 0,
     dilation: Sizes = 1,
     groups: int = 1,
+    activation: str | None = None,
 ) -> Any:
-    """Return the convolution with a kernel of shape (filters, channels / groups, ...)."""
-    rank = weight.ndim - 2
-    x = last(input)
-    pads = [(width, width) for width in sizes(padding, rank)]
-    if any(map(any, pads)):
-        x = ops.pad(x, [(0, 0), *pads, (0, 0)])
-    windows = windows_of(x, weight.shape[2:], sizes(stride, rank), sizes(dilation, rank))
-    kernel = ops.transpose(weight, (*range(2, weight.ndim), 1, 0))
-    width, parts = weight.shape[0] // groups, []
-    depth = weight.shape[1]
-    for group in range(groups):
-        part = windows[..., group * depth : (group + 1) * depth]
-        rows = ops.reshape(part, (*part.shape[: rank + 1], math.prod(part.shape[rank + 1 :])))
-        columns = slice(group * width, (group + 1) * width)
-        matrix = ops.reshape(kernel[..., columns], (-1, width))
-        parts.append(ops.matmul(rows, matrix, bias=None if bias is None else bias[columns]))
-    return first(parts[0] if groups == 1 else concatenated(*parts, axis=-1))
+    """Return the convolution with a kernel of shape (filters, channels / groups, size ...), then the activation."""
+    rank, places = weight.ndim - 2, range(2, weight.ndim)
+    common = {
+        "strides": sizes(stride, rank),
+        "padding": padding if isinstance(padding, str) else _pairs(padding, rank),
+        "data_format": "channels_first",
+        "dilation_rate": sizes(dilation, rank),
+        "bias": bias,
+        "activation": activation,
+    }
+    if weight.shape[1] > 1 or groups == 1:
+        return ops.conv(input, ops.transpose(weight, (*places, 1, 0)), **common)
+    kernel = ops.reshape(ops.transpose(weight, (*places, 0, 1)), (*weight.shape[2:], groups, -1))
+    return ops.depthwise_conv(input, kernel, **common)
 
 
-@operator("aten.conv1d.padding", "aten.conv2d.padding")
+@operator("aten.conv1d.padding", "aten.conv2d.padding", "aten.conv3d.padding")
 def conv_padding(
     input: Any,
     weight: Any,
@@ -69,12 +61,8 @@ def conv_padding(
     dilation: Sizes = 1,
     groups: int = 1,
 ) -> Any:
-    """Return the convolution; with "same" padding, the result has the lengths of the input."""
-    if padding == "same":
-        rates = sizes(dilation, weight.ndim - 2)
-        spans = [rate * (n - 1) for rate, n in zip(rates, weight.shape[2:], strict=True)]
-        input = ops.pad(input, [(0, 0), (0, 0), *((span // 2, span - span // 2) for span in spans)])
-    return conv(input, weight, bias, stride, 0, dilation, groups)
+    """Return the convolution; with "same" padding, which needs a stride of 1, the result has the input's lengths."""
+    return conv(input, weight, bias, stride, padding, dilation, groups)
 
 
 @operator("aten.convolution.default")
@@ -88,6 +76,45 @@ def convolution(
     transposed: Literal[False],
     output_padding: Sizes,
     groups: int,
+    activation: str | None = None,
 ) -> Any:
     """Return the convolution."""
-    return conv(input, weight, bias, stride, padding, dilation, groups)
+    return conv(input, weight, bias, stride, padding, dilation, groups, activation)
+
+
+@operator("aten.convolution_backward.default")
+def convolution_gradients(
+    grad_output: Any,
+    input: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Sizes,
+    padding: Sizes,
+    dilation: Sizes,
+    transposed: Literal[False],
+    output_padding: Sizes,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> Any:
+    """Return the gradients of input, kernel and bias, each if it is used."""
+    rank, width = weight.ndim - 2, weight.shape[0] // groups
+    windows = windows_over(
+        input.shape[2:], weight.shape[2:], sizes(stride, rank), _pairs(padding, rank), sizes(dilation, rank)
+    )
+    kernel = ops.transpose(weight, (*range(2, weight.ndim), 1, 0))
+    matrix = ops.reshape(kernel, (-1, weight.shape[0]))
+    if groups > 1:
+        matrix = ops.swapaxes(ops.reshape(matrix, (-1, groups, width)), 0, 1)
+    x, d = ops.moveaxis(input, 1, -1), ops.moveaxis(grad_output, 1, -1)
+    found = rule_of(convolve)(d, None, x, matrix, windows=windows)
+
+    def of_weight() -> Any:
+        of_matrix = found["b"].make(weight.dtype, None)
+        rows = ops.swapaxes(of_matrix, 0, 1) if groups > 1 else of_matrix
+        return ops.transpose(ops.reshape(rows, kernel.shape), (rank + 1, rank, *range(rank)))
+
+    return [
+        lambda: ops.moveaxis(found["a"](input.dtype), -1, 1),
+        of_weight,
+        lambda: found["bias"](grad_output.dtype),
+    ]

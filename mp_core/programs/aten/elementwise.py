@@ -38,6 +38,7 @@ def _of_two(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def combined(self: Any, other: Any) -> Any:
         return function(*numbers(self, other))
 
+    combined.__doc__ = function.__doc__
     return combined
 
 

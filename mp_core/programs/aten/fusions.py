@@ -45,13 +45,22 @@ def _is_offset(m: Match, bias: Any) -> bool:
     return bias is None or (isinstance(offset, np.ndarray) and offset.ndim == 1)
 
 
-@pattern(*(f"{name}.default(mp_core.dense(x, W))" for name in ("aten.relu", "aten.tanh", "aten.sigmoid", "aten.gelu",
-                                                              "aten.silu")))  # fmt: skip
+_AVERAGES = "aten._native_batch_norm_legit_no_training.default"
+_CONVOLUTIONS = ("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", "aten.convolution.default")
+
+
+@pattern(*(f"aten.{name}.default({layer}(x, W))" for name in ("relu", "tanh", "sigmoid", "gelu", "silu")
+           for layer in ("mp_core.dense", *_CONVOLUTIONS)))  # fmt: skip
 def activated(m: Match) -> Node | None:
     """Apply the activation in the product."""
     node = m.nodes[-1]
     name = m.last.operator.split(".")[1] + ("_tanh" if m.last.options.get("approximate") == "tanh" else "")
-    return None if "activation" in node.options else m.replaced(node, node.arguments, activation=name)
+    unfit = "activation" in node.options or _is_transposed(node)
+    return None if unfit else m.replaced(node, node.arguments, activation=name)
+
+
+def _is_transposed(node: Node) -> bool:
+    return node.operator == "aten.convolution.default" and node.arguments[6] is True
 
 
 @pattern(f"aten.mul.Tensor(x, aten.rsqrt.default(aten.add.Tensor({_SQUARES}, EPSILON)))")
@@ -67,3 +76,25 @@ def scaled_rms_norm(m: Match) -> Node | None:
     node, gamma = m.nodes[-1], m.graph.constant(m["gamma"])
     fits = len(node.arguments) == 1 and isinstance(gamma, np.ndarray) and gamma.ndim == 1 and gamma.size > 1
     return m.replaced(node, (*node.arguments, m["gamma"])) if fits else None
+
+
+@pattern(*(f"aten.python.getitem({_AVERAGES}({name}(x, W)), 0)" for name in _CONVOLUTIONS))
+def normalized_convolution(m: Match) -> Node | None:
+    """Multiply the kernel by the scale of a batch norm, computed in float64 and rounded once."""
+    norm, node, kernel = m.node(_AVERAGES), m.nodes[-1], m["W"]
+    _, *vectors, _, epsilon = norm.arguments
+    given = [None if x is None else m.graph.constant(x) for x in (*vectors, *node.arguments[2:3])]
+    if any(x is not None and not isinstance(x, np.ndarray) for x in given) or given[2] is None or given[3] is None:
+        return None
+    is_known = all((x is None) == (y is None) for x, y in zip((*vectors, *node.arguments[2:3]), given, strict=True))
+    if not is_known or _is_transposed(node):
+        return None
+    gamma, beta, mean, variance, *bias = (None if x is None else x.astype(np.float64) for x in given)
+    scale = (1.0 if gamma is None else gamma) / np.sqrt(variance + epsilon)
+    shift = (0.0 if not bias or bias[0] is None else bias[0]) - mean
+    offset = shift * scale + (0.0 if beta is None else beta)
+    wide = kernel.astype(np.float64) * scale.reshape(-1, *[1] * (kernel.ndim - 1))
+    folded = {"weight": wide.astype(kernel.dtype), "bias": offset.astype(kernel.dtype)}
+    path = node.arguments[1].name.removesuffix(".weight")
+    names = [m.graph.add_constant(f"{path}.{name}", x) for name, x in folded.items()]
+    return m.replaced(node, (node.arguments[0], *names, *node.arguments[3:]))

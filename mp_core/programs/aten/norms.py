@@ -1,7 +1,7 @@
 """Normalizations and softmax."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -85,6 +85,37 @@ def batch_norm_of_averages(
     shift = shift if bias is None else ops.add(shift, cast(bias, "float32"))
     none = np.zeros(0, np.float32)
     return [cast(affine(cast(input, "float32"), scale, shift), input.dtype.name), none, none]
+
+
+@operator("aten._native_batch_norm_legit_functional.default")
+def batch_norm_of_batch(
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: Literal[True],
+    momentum: float,
+    eps: float,
+) -> Any:
+    """Return the input normalized by statistics of the batch, these, and the new moving averages."""
+    axes = (0, *range(2, input.ndim))
+    x = cast(input, "float32")
+    mean, variance = ops.mean(x, axes), ops.var(x, axes)
+    deviation = ops.rsqrt(ops.add(variance, eps))
+    normalized = affine(affine(x, None, ops.negative(mean)), deviation, None)
+    count = input.size // input.shape[1]
+
+    def moved(average: Any, value: Any) -> Any:
+        return ops.add(ops.multiply(average, 1 - momentum), ops.multiply(value, momentum))
+
+    return [
+        cast(affine(normalized, weight, bias), input.dtype.name),
+        mean,
+        deviation,
+        lambda: moved(running_mean, mean),
+        lambda: moved(running_var, ops.multiply(variance, count / max(count - 1, 1))),
+    ]
 
 
 def affine(x: Any, scale: Any, shift: Any) -> Any:

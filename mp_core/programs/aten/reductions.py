@@ -68,6 +68,7 @@ def _of_truths(function: Callable[..., Any]) -> Callable[..., Any]:
     def judged(self: Any, dim: Axes = None, keepdim: bool = False) -> Any:
         return function(self, _axes(dim), keepdim)
 
+    judged.__doc__ = function.__doc__
     return judged
 
 

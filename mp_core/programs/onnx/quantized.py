@@ -10,13 +10,13 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, dtypes
-from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.files.onnx.tensors import type_name
 from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
 from mp_core.programs.expansions import Expansion, Making, expansion
+from mp_core.programs.onnx.casting import cast_like
 from mp_core.programs.onnx.convolution import conv
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.registry import operator
@@ -66,8 +66,8 @@ def quantize_linear(
     del precision  # divisions are computed in float32
     kind = zero.dtype if zero is not None else dtypes.dtype_of(type_name(output_dtype or 2))
     scaled = ops.divide(ops.cast(x, "float32"), _aligned(ops.cast(scale, "float32"), x, axis, block_size))
-    if is_float(kind):
-        return ops.cast(scaled, kind, saturate=bool(saturate))
+    if "float" in kind.name:
+        return cast_like(scaled, np.empty(0, kind), saturate=saturate)
     q = ops.round(scaled)
     if zero is not None:
         q = ops.add(q, _aligned(ops.cast(zero, "float32"), x, axis, block_size))
