@@ -192,11 +192,14 @@ def rounded_to_codes(x: Any, scale: Any, zero: Any) -> Any:
     return ops.multiply(ops.clip(ops.round(ops.divide(x, scale)), least, most), scale)
 
 
-@pattern("mp_core.dense(mp_core.rounded_to_codes(x, SCALE, ZERO), W)", is_shared=True)
+@pattern(
+    *(f"mp_core.{layer}(mp_core.rounded_to_codes(x, SCALE, ZERO), W)" for layer in ("conv", "dense")), is_shared=True
+)
 def product_of_codes(m: Match) -> Node | None:
     """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
     node = m.last
-    if not isinstance(m["W"], QuantizedArray) or "int8" not in m["W"].dtype.name or "inputs" in node.options:
+    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
+    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
         return None
     zero = int(m["ZERO"].reshape(())) - (128 if m["ZERO"].dtype == np.uint8 else 0)
     inputs = Inputs(np.float32(m["SCALE"]).reshape(()), np.int8(zero))
