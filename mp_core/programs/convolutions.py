@@ -8,7 +8,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.quantization import QuantizedArray, dequantize
-from mp_core.arrays.recorded import recordable
+from mp_core.arrays.recorded import constant, recordable
 from mp_core.files.program import Node
 from mp_core.layers import Conv1D, Conv2D, Conv3D, DepthwiseConv1D, DepthwiseConv2D, Layer, activations
 from mp_core.layers.convolution_base import KernelLayer
@@ -108,7 +108,7 @@ def convolution_of_codes(
     values = {
         "codes": frozen(kernel.values), "scale": np.broadcast_to(kernel.scale.reshape(-1), filters),
         "zero_point": np.broadcast_to(np.int32(zero), filters), "inputs_scale": np.float32(inputs.scale),
-        "inputs_zero_point": np.int32(inputs.zero_point), "bias": bias,
+        "inputs_zero_point": np.int8(inputs.zero_point), "bias": bias,
     }  # fmt: skip
     for name, x in values.items():
         if x is not None:
@@ -159,14 +159,13 @@ class ConvolutionOfCodes(KernelLayer):
 
         self.codes = add("codes", "int8", self.filters, input_shape[1], *self.kernel_size)
         self.scale, self.zero_point = add("scale", "float32", self.filters), add("zero_point", "int32", self.filters)
-        self.inputs_scale, self.inputs_zero_point = add("inputs_scale", "float32"), add("inputs_zero_point", "int32")
+        self.inputs_scale, self.inputs_zero_point = add("inputs_scale", "float32"), add("inputs_zero_point", "int8")
         self.bias = add("bias", "float32", self.filters) if self.use_bias else None
 
     def call(self, inputs: Array) -> Array:
         """Return the outputs, with the channels at axis 1."""
         scale, zero = self.inputs_scale.numpy(), self.inputs_zero_point.numpy()
-        x = ops.add(ops.round(ops.divide(ops.cast(inputs, "float32"), scale)), np.float32(zero))
-        codes = ops.cast(ops.clip(x, -128, 127), "int8")
+        codes = ops.quantize_linear(inputs, scale, zero)
         bias = None if self.bias is None else self.bias.numpy()
         fused = activations.FUSED.get(self.activation)
         geometry = self.strides, self.padding, "channels_first", self.dilation_rate
@@ -189,6 +188,7 @@ def _convolved(
     codes: Array, scale: Any, zero: Any, matrix: Any, geometry: Any, size: Any, bias: Any, activation: Any
 ) -> Array:
     """Return the convolution of codes as floats."""
-    x = QuantizedArray(codes, np.float32(scale), np.int32(zero))
+    one = (1,) * codes.ndim
+    x = QuantizedArray(codes, constant(np.full(one, scale, np.float32)), constant(np.full(one, zero, np.int32)))
     found: Array = ops.conv(x, matrix, *geometry, kernel_size=size, bias=bias, activation=activation)
     return found
