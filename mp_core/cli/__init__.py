@@ -21,6 +21,7 @@ from mp_core.cli import (
     completion,
     demo,
     embed,
+    graphs,
     options,
     product_plan,
     profile,
@@ -123,6 +124,7 @@ def _parser() -> Parser:
     embed.add_command(commands)
     serve.add_command(commands)
     choose.add_command(commands)
+    graphs.add_command(commands)
     profile.add_command(commands)
     tune.add_command(commands)
     checkpoints.add_commands(commands)

@@ -4,7 +4,7 @@ from os import PathLike
 from typing import Any
 
 from mp_core.files.onnx.programs import read_program
-from mp_core.programs import ProgramModel
+from mp_core.programs import ProgramModel, RefusedError
 
 __all__ = ["load"]
 
@@ -42,4 +42,10 @@ def load(path: str | PathLike[str], policy: Any = None) -> ProgramModel:
     >>> model = mp.interop.onnx.load("model.onnx", policy="mixed_bfloat16")  # doctest: +SKIP
     >>> plan = mp.compile(model, x)  # doctest: +SKIP
     """
-    return ProgramModel(read_program(path), policy)
+    program = read_program(path)
+    try:
+        return ProgramModel(program, policy)
+    except RefusedError as error:
+        raise RefusedError(f"{path}: {error}") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error

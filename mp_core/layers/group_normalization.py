@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import numpy as np
-
-from mp_core import ops
 from mp_core.arrays import F32, F64, Array
 from mp_core.layers.normalization import Affine, with_affine_parameters
 from mp_core.layers.shapes import same_shape
 from mp_core.ops.elementwise import floating, rounded
+from mp_core.ops.normalizations import normalized_groups
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
 from mp_core.utilities.docstrings import shown
 
@@ -70,13 +68,9 @@ class GroupNormalization(Affine):
                 f"length {self._channels} at {self.axis}, but received input with shape {inputs.shape}"
             )
         x = floating(inputs, self._compute)
-        gamma, beta = self._gamma_and_beta(self._channels, F64 if x.dtype == F64 else F32)
-        return rounded(lambda x: self._normalized(x, axis, gamma, beta), x, dtype=self._compute)
-
-    def _normalized(self, x: Array, axis: int, gamma: Array, beta: Array) -> Array:
-        last = np.moveaxis(x, axis, -1)
-        rows = last.reshape(len(x), -1, self._groups, self._channels // self._groups)
-        mean = ops.mean(rows, (1, 3), keepdims=True)
-        variance = ops.mean(np.square(rows - mean), (1, 3), keepdims=True)
-        rows = (rows - mean) / np.sqrt(variance + x.dtype.type(self.epsilon))
-        return np.moveaxis(rows.reshape(last.shape) * gamma + beta, -1, axis)
+        last = [self._channels if place == axis else 1 for place in range(x.ndim)]
+        vectors = self._gamma_and_beta(self._channels, F64 if x.dtype == F64 else F32)
+        gamma, beta = (vector.reshape(last) for vector in vectors)
+        return rounded(
+            lambda x: normalized_groups(x, self._groups, axis, self.epsilon) * gamma + beta, x, dtype=self._compute
+        )

@@ -16,6 +16,7 @@ from mp_core.layers.layer import Layer
 from mp_core.layers.parts import rows_before
 from mp_core.layers.seeds import Seed, generator_of, given_seed
 from mp_core.ops.random import dropout as dropped
+from mp_core.ops.recurrent import gated, lstm_step
 from mp_core.policies.autocast import AutoCastVariable, scope_dtype
 from mp_core.utilities.arguments import boolean, positive_integer, share
 
@@ -258,10 +259,9 @@ def _steps_first(x: Array) -> Array:
     return x.transpose(1, 0, 2) if x.ndim == 3 else x
 
 
-def _gated(function: Any, x: Array, y: Array) -> Array:
-    name = activations.FUSED.get(function)
-    product: Array = ops.multiply(function(x), y) if name is None else ops.gate(x, y, name)
-    return product
+def _named(function: Any) -> Any:
+    """Return the name of an activation that kernels know, or another function itself."""
+    return activations.FUSED.get(function, function)
 
 
 class LSTMCell(Cell):
@@ -330,10 +330,8 @@ class LSTMCell(Cell):
         """Return the new h and c."""
         h, c = states
         z = self._recurrent(h, draws, residual=part)
-        i, f, g, o = (z[:, self._gate(number)] for number in range(4))
-        gate = self.recurrent_activation
-        c = ops.add(_gated(gate, f, c), _gated(gate, i, self.activation(g)))
-        h = _gated(gate, o, self.activation(c))
+        gate, function = _named(self.recurrent_activation), _named(self.activation)
+        h, c = lstm_step(z, c, (gate, function, function))
         return [self._rounded(h), self._rounded(c)]
 
 
@@ -409,7 +407,7 @@ class GRUCell(Cell):
             pair = [self._product(x, self.recurrent_kernel, self._gate(n)) for n, x in enumerate((z, r))]
             of_gates = ops.concatenate(pair, -1)
         sums = ops.add(part[:, gates], of_gates)
-        reset = _gated(gate, sums[:, self._gate(1)], reset)
+        reset = gated(_named(gate), sums[:, self._gate(1)], reset)
         if not self.reset_after:
             reset = self._product(self._rounded(reset), self.recurrent_kernel, new)
         z, n = gate(sums[:, self._gate(0)]), self.activation(ops.add(part[:, new], reset))

@@ -17,6 +17,7 @@ from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.files.program import Node, Program, Value, map_values
 from mp_core.layers import Layer
+from mp_core.programs import convolutions  # noqa: F401 - registers its makers
 from mp_core.programs.patterns import simplified
 from mp_core.programs.registry import operator_of
 from mp_core.programs.weights import CODES, MAKERS
@@ -51,14 +52,22 @@ def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any
 
     for step in steps:
         arguments, options = map_values(value, (step.arguments, step.options))
-        values.update(_named(step.outputs, step.function(*arguments, **options)))
+        try:
+            values.update(_named(step.outputs, step.function(*arguments, **options)))
+        except Exception as error:
+            error.add_note(
+                f"The node {step.operator or 'of a layer'} that computes {', '.join(step.outputs)} raised it."
+            )
+            raise
 
 
 def _named(outputs: tuple[str, ...], found: Any) -> dict[str, Any]:
     """Return results by name. A function in place of a result computes one that few programs read."""
     is_several = len(outputs) > 1 or type(found) is tuple
-    results = zip(outputs, found if is_several else (found,), strict=False)
-    return {name: x() if callable(x) else x for name, x in results if name}
+    results = found if is_several else (found,)
+    if any(outputs[len(results) :]):
+        raise ValueError(f"only {len(results)} of the results {', '.join(outputs)} are computed here")
+    return {name: x() if callable(x) else x for name, x in zip(outputs, results, strict=False) if name}
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Branch:
 
 def branch(program: Program) -> Branch:
     """Return a program inside of a node. Its constants are no weights of the model."""
-    nodes = [with_branches(node) for node in needed(program.nodes, program.outputs)]
+    nodes = needed([with_branches(node) for node in program.nodes], program.outputs)
     steps = [step_of(node) for node in nodes]
     return Branch(steps, tuple(x.name for x in program.inputs), program.outputs, program.constants)
 
@@ -120,7 +129,10 @@ class _Building:
         arguments, options = map_values(self.constants.__getitem__, (node.arguments, dict(node.options)))
         if node.operator not in CODES:
             arguments = tuple(map(as_floats, arguments))
-        self.constants.update(_named(node.outputs, function(*arguments, **options)))
+        try:
+            self.constants.update(_named(node.outputs, function(*arguments, **options)))
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ValueError(f"node {node.name or node.outputs[0]} ({node.operator}): {error}") from error
         return True
 
     def step(self, node: Node) -> Step:
@@ -164,7 +176,7 @@ def in_type(x: Any, dtype: str) -> Any:
 
 def _types(program: Program) -> set[str]:
     """Return the types of the floats of a program."""
-    numbers = {number: name for name, number in _FLOATS.items()}
+    numbers = {number: name for name, number in _FLOATS.items()} | {11: "float64"}
     found = {x.dtype for x in program.inputs} | {x.dtype.name for x in program.constants.values()}
     found |= {
         numbers.get(x, x) for node in program.nodes for x in (node.options.get("to"),) if isinstance(x, int | str)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from mp_core.arrays.dtypes import ALLOWED, STORED
 from mp_core.files.program import Node, Program, Value
 from mp_core.programs.registry import Static, bound, operator_of, refusal
 
@@ -12,26 +13,31 @@ _OF_SHAPES = {"Shape", "Size"}
 """Operators whose results depend on shapes only."""
 
 
-def refusals(program: Program, given: Iterable[str] = ()) -> list[str]:
-    """Return a line for each node that mp_core does not run: its name, operator and the reason.
+def refusals(program: Program) -> list[str]:
+    """Return a line for each input and node that mp_core does not run: its name, operator and the reason."""
+    inputs = [x for x in program.inputs if x.dtype not in ALLOWED and x.dtype not in STORED]
+    return [f"input {x.name}: its type, {x.dtype}, is not one of numbers" for x in inputs] + _of_nodes(program, ())
 
-    `given`: the inputs and captured values that depend on shapes and constants only.
-    """
+
+def _of_nodes(program: Program, given: Iterable[str]) -> list[str]:
+    """Return a line for each node; `given`: inputs and captured values that depend on shapes and constants only."""
     static, found = {*program.constants, *given}, []
     for node in program.nodes:
         found += [f"{node.name or node.outputs[0]} ({node.operator}): {why}" for why in _reasons(node, static)]
         for inner in _programs(node):
-            found += refusals(inner, {*static, *_static_inputs(node, inner, static)})
+            found += _of_nodes(inner, {*static, *_static_inputs(node, inner, static)})
         if _is_static(node, static):
             static.update(node.outputs)
     return found
 
 
 def _reasons(node: Node, static: set[str]) -> Iterator[str]:
-    function, why = operator_of(node), refusal(node)
-    if why is not None or function is None:
-        yield why or ""
+    why = refusal(node)
+    if why is not None:
+        yield why
         return
+    function = operator_of(node)
+    assert function is not None, node
     for name, (annotation, argument) in bound(function, node).items():
         if annotation is Static and not _are_static([argument], static):
             yield f"`{name}` {_DEPENDS}"

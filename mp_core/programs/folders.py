@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,9 @@ from mp_core.programs.registry import refusal
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.registry import class_and_config, known_classes
 from mp_core.utilities.serialization import serialize_keras_object
+from mp_core.utilities.system import is_present
 
-__all__ = ["Content", "opened", "save"]
+__all__ = ["Content", "is_program", "opened", "save"]
 
 _PROGRAM, _WEIGHTS = "program.json", "model.safetensors"
 _FORMAT = "mp_core.program.1"
@@ -48,6 +50,11 @@ class Content(NamedTuple):
     constants: Mapping[str, Any]
     policy: DTypePolicy
     autocast: bool  # Whether the policy decides the types of all floats, not the program.
+
+
+def is_program(path: str | PathLike[str]) -> bool:
+    """Return whether a folder is one of a program."""
+    return is_present(Path(path) / _PROGRAM)
 
 
 # ---- writing

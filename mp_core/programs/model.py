@@ -9,7 +9,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, imported
-from mp_core.arrays.dtypes import is_float, parse
+from mp_core.arrays.dtypes import dtype_of, is_float
 from mp_core.arrays.holding import current_holder
 from mp_core.files.program import Input, Program
 from mp_core.layers import Layer
@@ -63,7 +63,7 @@ class ProgramModel(Model):
         program = expanded(program)
         refused = refusals(program)
         if refused:
-            raise RefusedError(f"{len(refused)} nodes of the program cannot run here:\n" + "\n".join(refused))
+            raise RefusedError(f"{len(refused)} parts of the program cannot run here:\n" + "\n".join(refused))
         self._set_steps(replace(program, constants={}), *built(program, self.dtype_policy if self.autocast else None))
 
     def _set_steps(
@@ -212,14 +212,14 @@ def _checked(wanted: Input, x: Any) -> Any:
         if array.ndim != len(wanted.shape) or any(type(n) is int and n != length for length, n in lengths):
             shape = ", ".join("?" if n is None else str(n) for n in wanted.shape)
             raise ValueError(f"input '{wanted.name}' must have shape ({shape}); received {array.shape}")
-    if _kind(array.dtype) > _kind(parse(wanted.dtype)):
+    if _kind(array.dtype) > _kind(dtype_of(wanted.dtype)):
         raise TypeError(f"input '{wanted.name}' must be of {wanted.dtype}; received {array.dtype}")
     return array
 
 
 def _typed(wanted: Input, x: Any) -> Any:
     """Return an input in the float type that the program says."""
-    dtype = parse(wanted.dtype)
+    dtype = dtype_of(wanted.dtype)
     return ops.cast(x, dtype) if is_float(dtype) and x.dtype != dtype and not isinstance(x, KerasTensor) else x
 
 

@@ -34,8 +34,8 @@ _NEUTRAL = {"Add": 0.0, "Mul": 1.0, "aten.add.Tensor": 0.0, "aten.mul.Tensor": 1
 """Operators whose operands may be in any order -> the operand that changes nothing."""
 _FLOATS = {
     "AveragePool", "BatchNormalization", "Conv", "Erf", "Exp", "Gelu", "GlobalAveragePool", "LayerNormalization", "Log",
-    "RMSNormalization", "Sigmoid", "Softmax", "Sqrt", "Swish", "Tanh", "mp_core.attention", "mp_core.dense",
-    "mp_core.embedding", "mp_core.residual_norm",
+    "RMSNormalization", "Sigmoid", "Softmax", "Sqrt", "Swish", "Tanh", "mp_core.attention", "mp_core.conv",
+    "mp_core.dense", "mp_core.embedding", "mp_core.residual_norm",
 }  # fmt: skip
 """Operators whose results are floats of the type of the program."""
 _SAME_TYPE = {

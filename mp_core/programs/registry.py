@@ -6,13 +6,13 @@ parameter annotated as :data:`~typing.Literal` has only these values, or lists o
 """
 
 import importlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, cast, get_args, get_origin
+from typing import Any, TypeVar, cast
 
 from mp_core.files.program import Node
 from mp_core.programs.expansions import EXPANSIONS
+from mp_core.programs.signatures import Static, bound, misfit
 
 __all__ = [
     "OPERATORS",
@@ -37,15 +37,10 @@ class Operator:
     function: Callable[..., Any]
 
 
-Static = Annotated[Any, "static"]
-"""The annotation of a parameter whose elements decide what a plan does, such as a shape.
-
-They may follow from shapes and constants, but not from the elements of inputs.
-"""
 OPERATORS: dict[str, list[Operator]] = {}
 """Name -> its versions, the newest first. :func:`operator` adds them."""
-_TABLES = {"aten": "mp_core.programs.aten"}
-"""The first part of an operator's name -> the module that defines its family, if that is not ONNX."""
+_TABLES = {"aten": "mp_core.programs.aten", "onnx": "mp_core.programs.onnx"}
+"""The family of operators -> the module that defines it. Names of all families but ONNX begin with the family."""
 
 
 class RefusedError(ValueError):
@@ -66,14 +61,19 @@ def operator(*names: str, since: int = 1) -> Callable[[F], F]:
 
 
 def operators_of(family: str) -> list[str]:
-    """Return the names of the operators of a family, such as ``aten``."""
+    """Return the names of the operators of a family: ``aten`` or ``onnx``."""
     importlib.import_module(_TABLES[family])
-    return sorted(name for name in OPERATORS if name.startswith(f"{family}."))
+    return sorted(name for name in {*OPERATORS, *EXPANSIONS} if _family(name) == family)
+
+
+def _family(operator: str) -> str:
+    first = operator.partition(".")[0]
+    return first if first in _TABLES else "onnx"
 
 
 def operator_of(node: Node) -> Callable[..., Any] | None:
     """Return the function that computes a node; None if there is none for its operator and version."""
-    importlib.import_module(_TABLES.get(node.operator.partition(".")[0], "mp_core.programs.onnx"))
+    importlib.import_module(_TABLES[_family(node.operator)])
     versions = OPERATORS.get(node.operator, ())
     return next((version.function for version in versions if version.since <= max(node.version, 1)), None)
 
@@ -81,38 +81,9 @@ def operator_of(node: Node) -> Callable[..., Any] | None:
 def refusal(node: Node) -> str | None:
     """Return why mp_core does not run a node, or None if it does."""
     function = operator_of(node)
-    if function is None and node.operator in EXPANSIONS:
-        return _unfit(node)
-    if function is None:
-        known = node.operator in OPERATORS
-        return f"version {node.version} of the operator is too old" if known else "the operator is not supported"
-    try:
-        given = bound(function, node)
-    except TypeError as error:
-        return str(error)
-    for name, (annotation, value) in given.items():
-        allowed = _choices(annotation)
-        if allowed and not all(x in allowed for x in (value if isinstance(value, list | tuple) else [value])):
-            return f"`{name}` must be one of {allowed}; received {value!r}"
-    return None
-
-
-def bound(function: Callable[..., Any], node: Node) -> dict[str, tuple[Any, Any]]:
-    """Return the annotation and the argument of each parameter that a node gives a function; TypeError if it cannot."""
-    signature = inspect.signature(function)
-    given = signature.bind(*node.arguments, **node.options).arguments
-    return {name: (signature.parameters[name].annotation, value) for name, value in given.items()}
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    """Return the values that a parameter may have, if its annotation lists them."""
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
-
-
-def _unfit(node: Node) -> str:
-    """Return why a node cannot be written as other operators."""
-    try:
-        inspect.signature(EXPANSIONS[node.operator]).bind(None, *node.arguments, **node.options)
-    except TypeError as error:
-        return str(error)
-    return "it was not expanded"
+    if function is not None:
+        return misfit(function, node)
+    if node.operator in EXPANSIONS:
+        return misfit(EXPANSIONS[node.operator], node, None)
+    known = node.operator in OPERATORS
+    return f"version {node.version} of the operator is too old" if known else "the operator is not supported"

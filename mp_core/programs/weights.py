@@ -23,7 +23,19 @@ from mp_core.policies.dtype_policies.map import policy_at
 from mp_core.policies.dtype_policies.quantized import parse_quantized
 from mp_core.policies.dtype_policies.schemes import Scheme
 
-__all__ = ["CODES", "MAKERS", "Call", "Constant", "dense", "embedding", "is_codes", "is_matrix", "weighted"]
+__all__ = [
+    "CODES",
+    "MAKERS",
+    "Call",
+    "Constant",
+    "dense",
+    "embedding",
+    "frozen",
+    "is_codes",
+    "is_matrix",
+    "policy_for",
+    "weighted",
+]
 
 Constant = Callable[[Any], Any]
 """Returns the value of an argument if it is constant, else None."""
@@ -100,7 +112,7 @@ def dense(
     Codes are stored as they are. With `inputs`, one scale and one zero point, its inputs are quantized by these.
     """
     n, k = lines.shape
-    layer = Dense(n, activation, bias is not None, "zeros", name=name, dtype=_policy(lines, dtype))
+    layer = Dense(n, activation, bias is not None, "zeros", name=name, dtype=policy_for(lines, dtype))
     layer.build((None, k))
     if isinstance(lines, QuantizedArray):
         codes = signed(lines)
@@ -119,7 +131,7 @@ def dense(
 
 def embedding(table: Any, *, name: str, dtype: Any) -> Embedding:
     """Return a layer that looks up rows of a table."""
-    layer = Embedding(*table.shape, embeddings_initializer="zeros", name=name, dtype=_policy(table, dtype))
+    layer = Embedding(*table.shape, embeddings_initializer="zeros", name=name, dtype=policy_for(table, dtype))
     layer.build()
     if isinstance(table, QuantizedArray):
         codes = signed(table)
@@ -129,7 +141,7 @@ def embedding(table: Any, *, name: str, dtype: Any) -> Embedding:
     return layer
 
 
-def _policy(weights: Any, dtype: Any) -> DTypePolicy:
+def policy_for(weights: Any, dtype: Any) -> DTypePolicy:
     """Return the policy of a layer; if the model has none, that of the type of its weights."""
     if dtype is None:
         dtype = "float32" if isinstance(weights, QuantizedArray) else weights.dtype.name

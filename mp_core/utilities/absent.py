@@ -111,26 +111,23 @@ ABSENT: dict[str, dict[str, str]] = {
         "view_as_complex view_as_real": _SIGNALS,
         "image depth_to_space space_to_depth fold unfold": "resamples or rearranges images: prepare images before the "
         "model",
-        "adaptive_average_pool adaptive_max_pool batch_normalization conv conv_transpose ctc_decode "
+        "adaptive_average_pool adaptive_max_pool conv conv_transpose ctc_decode "
         "ctc_loss depthwise_conv layer_normalization moments multi_hot rms_normalization "
         "separable_conv binary_crossentropy categorical_crossentropy sparse_categorical_crossentropy":
             "is a layer of `mp.layers`, a function of `mp.losses` or of `mp.utils`",
         "copy dtype is_tensor saturate_cast size ndim view":
             "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",
-        "allclose amax amin append arccos arccosh arcsin arcsinh arctan2 arctanh argpartition "
-        "array array_split average bartlett bincount bitwise_and bitwise_invert bitwise_left_shift "
-        "bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman cbrt cdist corrcoef correlate "
-        "count_nonzero cross cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit "
-        "dstack empty empty_like erfinv fabs fliplr flipud fmax fmin fmod "
-        "gcd geomspace get_item hamming hanning heaviside histogram hsplit hstack hypot i0 identity "
-        "in_top_k inner isclose isin isneginf isposinf kaiser kron lcm ldexp left_shift "
+        "allclose amax amin append arccos arccosh arcsin arcsinh arctan2 arctanh argpartition array "
+        "array_split average bartlett bincount blackman cbrt cdist corrcoef correlate count_nonzero cross "
+        "cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit dstack empty empty_like "
+        "erfinv fabs fliplr flipud fmax fmin gcd geomspace get_item hamming hanning heaviside histogram "
+        "hsplit hstack hypot i0 identity in_top_k inner isclose isin isneginf isposinf kaiser kron lcm ldexp "
         "logaddexp logaddexp2 logspace median meshgrid nan_to_num nanargmax nanargmin nancumprod nancumsum "
-        "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter nonzero "
-        "outer percentile prod ptp quantile rad2deg rearrange right_shift rot90 scatter "
-        "scatter_update searchsorted segment_max segment_min segment_prod segment_sum signbit sinc "
-        "slice slice_update take_along_axis tensordot trace trapezoid tri trunc "
-        "unique unravel_index unstack vander vdot vsplit vstack":
+        "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter "
+        "nonzero outer percentile ptp quantile rad2deg rearrange rot90 searchsorted segment_max segment_min "
+        "segment_prod segment_sum signbit sinc tensordot trace trapezoid tri trunc unique unravel_index "
+        "unstack vander vdot vsplit vstack":
             _NUMPY,
     },
 }  # fmt: skip

@@ -357,6 +357,11 @@ UNDRAWN = {
     **dict.fromkeys(("cumsum", "dot", "norm", "tril", "triu"), "made of sums, products and choices, which are drawn"),
     **dict.fromkeys(piecewise.__all__, "made of comparisons, choices and functions, which are drawn"),
     "resize": "made of look-ups, products and sums, which are drawn",
+    **dict.fromkeys(
+        ("batch_normalization", "group_normalization", "local_response_normalization"),
+        "made of means, sums and powers, which are drawn",
+    ),
+    **dict.fromkeys(("gru", "lstm", "simple_rnn"), "made of products and gates, which are drawn"),
     **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),
     **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
 }

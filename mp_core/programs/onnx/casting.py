@@ -1,19 +1,23 @@
 """Conversions between types."""
 
-from typing import Any
+from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import dtypes
 from mp_core.programs.onnx.arguments import dtype_of, is_float
 from mp_core.programs.registry import operator
 
-__all__: list[str] = []
+__all__ = ["Number"]
+
+
+Number = Literal[1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16, 17, 18, 19, 20, 21, 22, 23, 24]
+"""ONNX' numbers of the types that mp_core has: all but strings, complex numbers and integers of 2 bits."""
 
 
 @operator("Cast")
-def cast(x: Any, *, to: int, saturate: int = 1) -> Any:
+def cast(x: Any, *, to: Number, saturate: int = 1) -> Any:
     """Return an array in the type with this number."""
     return cast_like(x, np.empty(0, dtype_of(to)), saturate=saturate)
 
@@ -26,5 +30,7 @@ def cast_like(x: Any, like: Any, *, saturate: int = 1) -> Any:
         return x
     if dtype == np.bool_:
         return ops.not_equal(x, 0)
-    is_clamped = bool(saturate) and dtypes.is_float(dtype) and dtype.itemsize == 1 and is_float(x)
-    return ops.cast(x, dtype, saturate=is_clamped)
+    if saturate and dtype.name.startswith("float8") and is_float(x):
+        largest = float(ml_dtypes.finfo(dtype).max)
+        x = ops.clip(x, -largest, largest)
+    return ops.cast(x, dtype)

@@ -1,12 +1,9 @@
 """Convolutions. Arrays have the channels at axis 1."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from mp_core import ops
-from mp_core.ops.elementwise import concatenated
-from mp_core.ops.windows import windows_of as parts_of
 from mp_core.programs.onnx.windows import AutoPad, Ints, Windows, windows_of
 from mp_core.programs.registry import operator
 
@@ -28,25 +25,21 @@ def conv(
     activation: str | None = None,
 ) -> Any:
     """Return the convolution with a kernel of shape (filters, channels / groups, places ...)."""
+    if kernel.shape[1] * group != x.shape[1]:
+        raise ValueError(
+            f"`group` must be the channels / {kernel.shape[1]}; received {group} for {x.shape[1]} channels"
+        )
     windows = windows_of(x, kernel_shape or kernel.shape[2:], strides, dilations, pads, auto_pad)
-    return convolved(x, kernel, bias, windows, group, activation)
+    return convolved(x, kernel, bias, windows, activation)
 
 
-def convolved(x: Any, kernel: Any, bias: Any, windows: Windows, group: int = 1, activation: str | None = None) -> Any:
-    """Return the convolution of an array over windows."""
-    rank = x.ndim - 2
-    x = ops.moveaxis(x, 1, -1)
-    if any(map(any, windows.pads)):
-        x = ops.pad(x, [(0, 0), *windows.pads, (0, 0)])
-    places = parts_of(x, windows.size, windows.strides, windows.dilations)
-    matrices = ops.transpose(kernel, (*range(2, kernel.ndim), 1, 0))
-    depth, width, parts = kernel.shape[1], kernel.shape[0] // group, []
-    for number in range(group):
-        part, columns = places[..., number * depth : (number + 1) * depth], slice(number * width, (number + 1) * width)
-        rows = ops.reshape(part, (*part.shape[: rank + 1], math.prod(part.shape[rank + 1 :])))
-        matrix = ops.reshape(matrices[..., columns], (-1, width))
-        parts.append(ops.matmul(rows, matrix, bias=None if bias is None else bias[columns], activation=activation))
-    return ops.moveaxis(parts[0] if group == 1 else concatenated(*parts, axis=-1), -1, 1)
+def convolved(x: Any, kernel: Any, bias: Any, windows: Windows, activation: str | None = None) -> Any:
+    """Return the convolution of an array over windows; the number of groups follows from the channels."""
+    channels_last = ops.transpose(kernel, (*range(2, kernel.ndim), 1, 0))
+    w = windows
+    return ops.conv(
+        x, channels_last, w.strides, w.pads, "channels_first", w.dilations, bias=bias, activation=activation
+    )
 
 
 @operator("ConvTranspose")
@@ -72,14 +65,15 @@ def conv_transpose(
     steps, rates = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     spans = [(n - 1) * rate + 1 for n, rate in zip(size, rates, strict=True)]
     more = tuple(output_padding or (0,) * rank)
-    wanted = tuple(output_shape or ())
+    wanted = tuple(output_shape or ())[-rank:]
     if auto_pad.startswith("SAME") and not wanted:
         wanted = tuple(n * step for n, step in zip(x.shape[2:], steps, strict=True))
     whole = [
         (n - 1) * step + span + extra for n, step, span, extra in zip(x.shape[2:], steps, spans, more, strict=True)
     ]
     if wanted:
-        cut = [max(n - m, 0) for n, m in zip(whole, wanted[-rank:], strict=True)]
+        more = tuple(extra + max(m - n, 0) for extra, n, m in zip(more, whole, wanted, strict=True))
+        cut = [max(n - m, 0) for n, m in zip(whole, wanted, strict=True)]
         pairs = [(n // 2, n - n // 2) if auto_pad == "SAME_UPPER" else (n - n // 2, n // 2) for n in cut]
     else:
         flat = tuple(pads or (0,) * (2 * rank)) if auto_pad == "NOTSET" else (0,) * (2 * rank)
@@ -89,7 +83,7 @@ def conv_transpose(
     kept = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(wide.shape[2:], ends, strict=True))
     wide, ends = wide[(slice(None), slice(None), *kept)], [(max(a, 0), max(b, 0)) for a, b in ends]
     windows = Windows(size, (1,) * rank, rates, tuple(ends))
-    return convolved(wide, _turned(kernel, group), bias, windows, group)
+    return convolved(wide, _mirrored(kernel, group), bias, windows)
 
 
 def _spread(x: Any, steps: Sequence[int]) -> Any:
@@ -104,7 +98,7 @@ def _spread(x: Any, steps: Sequence[int]) -> Any:
     return x
 
 
-def _turned(kernel: Any, group: int) -> Any:
+def _mirrored(kernel: Any, group: int) -> Any:
     """Return the kernel of the convolution that a transposed convolution is: (filters, channels / groups, ...)."""
     channels, filters, *size = kernel.shape
     parts = ops.reshape(kernel, (group, channels // group, filters, *size))

@@ -14,16 +14,14 @@ from mp_core.programs.registry import operator
 __all__: list[str] = []
 
 for _name, _function in {
-    "Abs": ops.abs, "Ceil": ops.ceil, "Cos": ops.cos, "Cosh": ops.cosh, "Atan": ops.arctan, "Erf": ops.erf,
-    "Exp": ops.exp, "Floor": ops.floor, "IsNaN": ops.isnan, "Log": ops.log, "Neg": ops.negative,
-    "Not": ops.logical_not, "Reciprocal": ops.reciprocal, "Round": ops.round, "Sign": ops.sign, "Sin": ops.sin,
-    "Sinh": ops.sinh, "Sqrt": ops.sqrt, "Tan": ops.tan,
-}.items():  # fmt: skip
-    operator(_name)(_function)
-for _name, _function in {
-    "Add": ops.add, "And": ops.logical_and, "Equal": ops.equal, "Greater": ops.greater,
-    "GreaterOrEqual": ops.greater_equal, "Less": ops.less, "LessOrEqual": ops.less_equal, "Mul": ops.multiply,
-    "Or": ops.logical_or, "Sub": ops.subtract, "Xor": ops.logical_xor, "Where": ops.where,
+    "Abs": ops.abs, "Asinh": ops.arcsinh, "Atan": ops.arctan, "BitwiseNot": ops.bitwise_not, "Ceil": ops.ceil,
+    "Cos": ops.cos, "Cosh": ops.cosh, "Erf": ops.erf, "Exp": ops.exp, "Floor": ops.floor, "IsNaN": ops.isnan,
+    "Log": ops.log, "Neg": ops.negative, "Not": ops.logical_not, "Reciprocal": ops.reciprocal, "Round": ops.round,
+    "Sign": ops.sign, "Sin": ops.sin, "Sinh": ops.sinh, "Sqrt": ops.sqrt, "Tan": ops.tan,
+    "Add": ops.add, "And": ops.logical_and, "BitwiseAnd": ops.bitwise_and, "BitwiseOr": ops.bitwise_or,
+    "BitwiseXor": ops.bitwise_xor, "Equal": ops.equal, "Greater": ops.greater, "GreaterOrEqual": ops.greater_equal,
+    "Less": ops.less, "LessOrEqual": ops.less_equal, "Mul": ops.multiply, "Or": ops.logical_or, "Sub": ops.subtract,
+    "Where": ops.where, "Xor": ops.logical_xor,
 }.items():  # fmt: skip
     operator(_name)(_function)
 
@@ -42,10 +40,7 @@ def div(a: Any, b: Any) -> Any:
 @operator("Mod")
 def mod(a: Any, b: Any, *, fmod: Literal[0, 1] = 0) -> Any:
     """Return the remainder, with the sign of `b`; with `fmod`, with that of `a`."""
-    if not fmod:
-        return ops.mod(a, b)
-    remainder = ops.mod(ops.abs(a), ops.abs(b))
-    return ops.where(ops.less(a, 0), ops.negative(remainder), remainder)
+    return (ops.fmod if fmod else ops.mod)(a, b)
 
 
 @operator("Pow")
@@ -95,31 +90,7 @@ def is_inf(x: Any, *, detect_negative: int = 1, detect_positive: int = 1) -> Any
     return found if detect_positive else ops.logical_and(found, ops.less(x, 0))
 
 
-@operator("BitwiseAnd")
-def bitwise_and(a: Any, b: Any) -> Any:
-    """Return the bits that both have."""
-    return a & b
-
-
-@operator("BitwiseOr")
-def bitwise_or(a: Any, b: Any) -> Any:
-    """Return the bits that one has."""
-    return a | b
-
-
-@operator("BitwiseXor")
-def bitwise_xor(a: Any, b: Any) -> Any:
-    """Return the bits that exactly one has."""
-    return a ^ b
-
-
-@operator("BitwiseNot")
-def bitwise_not(x: Any) -> Any:
-    """Return the bits that it does not have."""
-    return ~x
-
-
 @operator("BitShift")
 def bit_shift(x: Any, bits: Any, *, direction: Literal["LEFT", "RIGHT"]) -> Any:
     """Return the elements, shifted by so many bits."""
-    return x << bits if direction == "LEFT" else x >> bits
+    return (ops.left_shift if direction == "LEFT" else ops.right_shift)(x, bits)

@@ -157,7 +157,7 @@ def affine(m: Match) -> Node | None:
 def biased_product(m: Match) -> Node | None:
     """Add the bias in the product."""
     node, bias = m.nodes[-1], m.graph.constant(m["bias"])
-    fits = len(node.arguments) == 2 and is_vector(bias) and len(bias) == m["W"].shape[1] and not node.options
+    fits = len(node.arguments) == 2 and is_row(bias) and bias.size == m["W"].shape[1] and not node.options
     return m.replaced(node, (*node.arguments, m["bias"])) if fits else None
 
 
@@ -168,21 +168,37 @@ def look_up(m: Match) -> Node | None:
     return m.instead("mp_core.embedding", m["x"], m.last.arguments[0]) if fits else None
 
 
-@pattern("Add(Conv(x, W), bias)")
+@pattern("Conv(x, W)")
+def convolution(m: Match) -> Node | None:
+    """Convolve with a constant kernel; windows at the upper end need the shapes of a call, so they are no layer."""
+    options = dict(m.last.options)
+    pads, size = options.pop("auto_pad", "NOTSET"), options.pop("kernel_shape", None)
+    bias = m.graph.constant(m.last.arguments[2]) if len(m.last.arguments) > 2 else None
+    is_kernel = isinstance(m["W"], np.ndarray) and m["W"].ndim > 2 and m["W"].size > 0
+    if not is_kernel or pads == "SAME_LOWER" or (size is not None and tuple(size) != m["W"].shape[2:]):
+        return None
+    if len(m.last.arguments) > 2 and bias is None and m.last.arguments[2] is not None:
+        return None
+    if pads != "NOTSET":
+        options["pads"] = "same" if pads == "SAME_UPPER" else "valid"
+    return m.instead("mp_core.conv", m["x"], *(x for x in m.last.arguments[1:] if x is not None), **options)
+
+
+@pattern("Add(mp_core.conv(x, W), bias)")
 def biased_convolution(m: Match) -> Node | None:
     """Add the bias of a convolution, shape (channels, 1 ...), in it."""
-    node, bias = m.node("Conv"), channels(m.graph.constant(m["bias"]), m["W"])
-    if bias is None or len(node.arguments) > 2:
+    node, bias = m.nodes[-1], channels(m.graph.constant(m["bias"]), m["W"])
+    if bias is None or len(node.arguments) > 2 or "activation" in node.options:
         return None
     return m.replaced(node, (*node.arguments, m.graph.add_constant(f"{m.last.outputs[0]}.bias", bias)))
 
 
-@pattern("BatchNormalization(Conv(x, W))")
+@pattern("BatchNormalization(mp_core.conv(x, W))")
 def normalized_convolution(m: Match) -> Node | None:
     """Multiply the kernel by the scale of a batch norm, computed in float64 and rounded once."""
     node, kernel = m.nodes[-1], m["W"]
     constants = [m.graph.constant(x) for x in (*m.last.arguments[1:5], *node.arguments[2:3])]
-    if any(x is None for x in constants) or m.last.options.get("training_mode"):
+    if any(x is None for x in constants) or "activation" in node.options or m.last.options.get("training_mode"):
         return None
     gamma, beta, mean, variance, *bias = (np.asarray(x, np.float64) for x in constants)
     scale = gamma / np.sqrt(variance + m.last.options.get("epsilon", 1e-5))
@@ -194,7 +210,7 @@ def normalized_convolution(m: Match) -> Node | None:
 
 
 @pattern(*(f"{name}({layer}(x, W))" for name in ("Relu", "Tanh", "Sigmoid", "Gelu", "Swish", "Clip", "FastGelu")
-           for layer in ("mp_core.dense", "Conv")))  # fmt: skip
+           for layer in ("mp_core.dense", "mp_core.conv")))  # fmt: skip
 def activated(m: Match) -> Node | None:
     """Apply the activation in the product."""
     node, name = m.nodes[-1], _activation(m)
@@ -218,6 +234,11 @@ def _activation(m: Match) -> str | None:
 def is_vector(x: Any) -> bool:
     """Return whether a constant is a vector of more than one element."""
     return isinstance(x, np.ndarray) and x.ndim == 1 and x.size > 1
+
+
+def is_row(x: Any) -> bool:
+    """Return whether a constant is a vector, or a matrix with one row."""
+    return isinstance(x, np.ndarray) and x.ndim in (1, 2) and x.size == x.shape[-1]
 
 
 def channels(x: Any, kernel: Any) -> Array | None:

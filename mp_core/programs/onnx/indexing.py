@@ -7,13 +7,12 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.programs.onnx.arguments import integers, value_of
+from mp_core.programs.onnx.arguments import allocatable, integers, value_of
 from mp_core.programs.registry import Static, operator
 
 __all__: list[str] = []
 
 Reduction = Literal["none", "add", "mul", "max", "min"]
-_COMBINED: dict[str, Callable[..., Any]] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @operator("Gather")
@@ -27,42 +26,35 @@ def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
 @operator("GatherElements")
 def gather_elements(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """Return the element at each index along an axis."""
-    return np.take_along_axis(x, indices, axis)
+    along = axis % x.ndim
+    return ops.take_along_axis(x[_corner(indices.shape, along)], indices, along)
+
+
+def _corner(shape: tuple[int, ...], axis: int) -> tuple[slice, ...]:
+    """Return the index of the part that arrays of indices address: they may be shorter along all axes but one."""
+    return tuple(slice(None) if place == axis else slice(n) for place, n in enumerate(shape))
 
 
 @operator("GatherND")
 def gather_nd(x: Any, indices: Any, *, batch_dims: int = 0) -> Any:
-    """Return slices at lists of indices, which are along the last axis."""
-    return x[_places(x, indices, batch_dims)]
-
-
-def _places(x: Any, indices: Any, batch_dims: int) -> tuple[Any, ...]:
-    """Return the index of the slices that lists of indices name."""
-    batch = np.indices(indices.shape[:-1], sparse=True)[:batch_dims]
-    return (*batch, *np.moveaxis(indices, -1, 0))
+    """Return slices at lists of indices, which are along the last axis, for each place of the first axes."""
+    places = [*np.indices(indices.shape[:-1])[:batch_dims, ..., None]]
+    return ops.gather_nd(x, ops.concatenate([*(part.astype(indices.dtype) for part in places), indices], -1))
 
 
 @operator("ScatterElements", "Scatter")
 def scatter_elements(x: Any, indices: Any, updates: Any, *, axis: int = 0, reduction: Reduction = "none") -> Any:
     """Return the array with other elements at indices along an axis."""
-    places = list(np.indices(indices.shape, sparse=True))
-    places[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
-    return _put(x, tuple(places), updates, reduction)
+    along = axis % x.ndim
+    grid = [part[..., None].astype(indices.dtype) for part in np.indices(indices.shape)]
+    places = ops.concatenate([*grid[:along], ops.expand_dims(indices, -1), *grid[along + 1 :]], -1)
+    return scatter_nd(x, places, updates, reduction=reduction)
 
 
 @operator("ScatterND")
 def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: Reduction = "none") -> Any:
     """Return the array with other slices at lists of indices, which are along the last axis."""
-    return _put(x, _places(x, indices, 0), updates, reduction)
-
-
-def _put(x: Any, places: tuple[Any, ...], updates: Any, reduction: str) -> Any:
-    found = np.array(x)
-    if reduction == "none":
-        found[places] = updates
-    else:
-        _COMBINED[reduction].at(found, places, updates)  # type: ignore[attr-defined]
-    return found
+    return ops.scatter_update(x, indices, updates, None if reduction == "none" else reduction)
 
 
 @operator("OneHot")
@@ -70,6 +62,7 @@ def one_hot(indices: Any, depth: Static, values: Any, *, axis: int = -1) -> Any:
     """Return one of two values: the second where an index along a new axis equals an element."""
     count, off, on = int(value_of(np.ravel(depth)[0])), values[:1], values[1:]
     along = axis % (indices.ndim + 1)
+    allocatable([*indices.shape, count])
     numbers = np.arange(count).reshape(-1, *(1,) * (indices.ndim - along)).astype(indices.dtype)
     places = ops.expand_dims(
         ops.where(ops.less(indices, 0), ops.add(indices, numbers.dtype.type(count)), indices), along
@@ -87,7 +80,7 @@ def top_k(x: Any, k: Static, *, axis: int = -1, largest: int = 1, sorted: int = 
         values, indices = ops.top_k(last, count)
     else:
         indices = ops.argsort(last, -1)[..., :count]
-        values = np.take_along_axis(last, indices, -1)
+        values = ops.take_along_axis(last, indices, -1)
     return ops.moveaxis(values, -1, axis), ops.moveaxis(ops.cast(indices, "int64"), -1, axis)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import dtypes
 from mp_core.arrays.quantization import QuantizedArray, dequantize
-from mp_core.programs.expansions import expansion
+from mp_core.programs.expansions import Making, expansion
 from mp_core.programs.registry import operator
 from mp_core.programs.weights import CODES
 
@@ -97,7 +97,7 @@ def swish(x: Any, *, alpha: float = 1.0) -> Any:
 
 @expansion("com.microsoft.FusedMatMul")
 def fused_matmul(
-    make: Any,
+    make: Making,
     a: Any,
     b: Any,
     *,
@@ -114,7 +114,7 @@ def fused_matmul(
     )
     product = make("MatMul", a, b)
     if alpha != 1:
-        make("Mul", product, alpha)
+        make("Mul", product, make.constant(np.float32(alpha)))
 
 
 @operator("mp_core.moved")
@@ -126,7 +126,7 @@ def moved(x: Any, *, batch: int, last: int) -> Any:
 
 @expansion("com.microsoft.MatMulNBits")
 def matmul_n_bits(
-    make: Any,
+    make: Making,
     x: Any,
     codes: Any,
     scales: Any,
@@ -176,32 +176,32 @@ def _nibbles(packed: Any) -> Any:
 
 
 @expansion("com.microsoft.BiasGelu")
-def bias_gelu(make: Any, x: Any, bias: Any) -> None:
+def bias_gelu(make: Making, x: Any, bias: Any) -> None:
     """Return the gelu of a sum."""
     make("Gelu", make("Add", x, bias))
 
 
 @expansion("com.microsoft.Gelu")
-def gelu(make: Any, x: Any) -> None:
+def gelu(make: Making, x: Any) -> None:
     """Return the exact gelu."""
     make("Gelu", x)
 
 
 @expansion("com.microsoft.FastGelu")
-def fast_gelu(make: Any, x: Any, bias: Any = None) -> None:
+def fast_gelu(make: Making, x: Any, bias: Any = None) -> None:
     """Return the gelu by tanh."""
     make("Gelu", x if bias is None else make("Add", x, bias), approximate="tanh")
 
 
 @expansion("com.microsoft.QuickGelu")
-def quick_gelu(make: Any, x: Any, *, alpha: float = 1.702) -> None:
+def quick_gelu(make: Making, x: Any, *, alpha: float = 1.702) -> None:
     """Return ``x * sigmoid(alpha * x)``."""
     make("Swish", x, alpha=alpha)
 
 
 @expansion("com.microsoft.FusedConv")
 def fused_conv(
-    make: Any,
+    make: Making,
     x: Any,
     w: Any,
     bias: Any = None,
@@ -219,7 +219,7 @@ def fused_conv(
 
 @expansion("com.microsoft.FusedGemm")
 def fused_gemm(
-    make: Any,
+    make: Making,
     a: Any,
     b: Any,
     c: Any = None,
@@ -235,17 +235,17 @@ def fused_gemm(
     _activate(make, make("Gemm", a, b, c, **options), activation, (activation_alpha, activation_beta))
 
 
-def _activate(make: Any, x: Any, name: str, numbers: tuple[float, ...]) -> None:
+def _activate(make: Making, x: Any, name: str, numbers: tuple[float, ...]) -> None:
     names = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
     if name == "Clip":
-        make(name, x, *(np.float32(number) for number in numbers))
+        make(name, x, *(make.constant(np.float32(number)) for number in numbers))
     elif name:
         make(name, x, **dict(zip(names, numbers, strict=False)))
 
 
 @expansion("com.microsoft.Attention")
 def attention_of_inputs(
-    make: Any,
+    make: Making,
     x: Any,
     weights: Any,
     bias: Any = None,
@@ -270,7 +270,7 @@ def attention_of_inputs(
 
 @expansion("com.microsoft.QAttention")
 def quantized_attention(
-    make: Any,
+    make: Making,
     x: Any,
     weights: Any,
     bias: Any,

@@ -10,13 +10,14 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array, dtypes
-from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.files.onnx.tensors import type_name
-from mp_core.files.program import Node
+from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
-from mp_core.programs.expansions import Expansion, expansion
+from mp_core.programs.expansions import Expansion, Making, expansion
+from mp_core.programs.onnx.casting import cast_like
+from mp_core.programs.onnx.convolution import conv
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.registry import operator
 from mp_core.programs.weights import CODES
@@ -65,8 +66,8 @@ def quantize_linear(
     del precision  # divisions are computed in float32
     kind = zero.dtype if zero is not None else dtypes.dtype_of(type_name(output_dtype or 2))
     scaled = ops.divide(ops.cast(x, "float32"), _aligned(ops.cast(scale, "float32"), x, axis, block_size))
-    if is_float(kind):
-        return ops.cast(scaled, kind, saturate=bool(saturate))
+    if "float" in kind.name:
+        return cast_like(scaled, np.empty(0, kind), saturate=saturate)
     q = ops.round(scaled)
     if zero is not None:
         q = ops.add(q, _aligned(ops.cast(zero, "float32"), x, axis, block_size))
@@ -95,13 +96,26 @@ def dynamic_quantize_linear(x: Any) -> tuple[Any, Any, Any]:
 
     Samples of a batch have one range, so the codes of a sample depend on the others.
     """
-    axes = {"keepdims": True}
-    low, high = ops.minimum(ops.min(x, **axes), 0.0), ops.maximum(ops.max(x, **axes), 0.0)
+    scaled, scale, zero = _scaled_to_range(x)
+    codes = in_codes(ops.add(scaled, zero), np.dtype(np.uint8))
+    return codes, scale.reshape(()), ops.cast(zero, "uint8").reshape(())
+
+
+def _scaled_to_range(x: Any) -> tuple[Any, Any, Any]:
+    """Return ``round(x / scale)``, the scale and the zero point as floats, in which the range of `x` has 256 codes."""
+    low, high = ops.minimum(ops.min(x, keepdims=True), 0.0), ops.maximum(ops.max(x, keepdims=True), 0.0)
     scale = ops.divide(ops.subtract(high, low), 255.0)
     scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
     zero = ops.clip(ops.round(ops.divide(ops.negative(low), scale)), 0, 255)
-    codes = in_codes(ops.add(ops.round(ops.divide(x, scale)), zero), np.dtype(np.uint8))
-    return codes, scale.reshape(()), ops.cast(zero, "uint8").reshape(())
+    return ops.round(ops.divide(x, scale)), scale, zero
+
+
+@operator("mp_core.rounded_to_range")
+def rounded_to_range(x: Any) -> Any:
+    """Return the numbers next to `x` that the codes of DynamicQuantizeLinear stand for."""
+    scaled, scale, zero = _scaled_to_range(x)
+    clipped = ops.minimum(ops.maximum(scaled, ops.negative(zero)), ops.subtract(255.0, zero))
+    return ops.multiply(clipped, scale)
 
 
 # ---- products of integers
@@ -111,6 +125,22 @@ def dynamic_quantize_linear(x: Any) -> tuple[Any, Any, Any]:
 def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
     """Return ``(a - a_zero) @ (b - b_zero)`` in int32, exact."""
     return ops.matmul(_shifted(a, a_zero, -2), _shifted(b, b_zero, -1), out_dtype="int32")
+
+
+@operator("ConvInteger")
+def conv_integer(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **options: Any) -> Any:
+    """Return the convolution of ``x - x_zero`` with ``w - w_zero`` in int32, exact."""
+    x, w = (
+        ops.cast(q, "float64") if zero is None else ops.subtract(ops.cast(q, "float64"), zero_of(zero, q))
+        for q, zero in ((x, x_zero), (w, w_zero))
+    )
+    return ops.cast(conv(x, w, **options), "int32")
+
+
+def zero_of(zero: Any, q: Any) -> Any:
+    """Return a zero point, or one for each filter at axis 0, in float64."""
+    zero = ops.cast(zero, "float64")
+    return zero.reshape(-1, *(1,) * (q.ndim - 1)) if zero.size > 1 else zero.reshape(1)
 
 
 def _shifted(q: Any, zero: Any, axis: int) -> Any:
@@ -133,6 +163,21 @@ def rounded_pair(m: Match) -> Node | None:
     fits = same and np.size(m["SCALE"]) == 1 and zero.dtype.name in ("int8", "uint8") and not _has_blocks(m)
     arguments = m.node("QuantizeLinear").arguments[1:3]
     return m.instead("mp_core.rounded_to_codes", m["x"], *arguments) if fits else None
+
+
+@pattern(
+    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, WSCALE)",
+    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, scales)",
+)
+def dynamic_product(m: Match) -> list[Node] | None:
+    """Multiply rows, rounded to the codes of DynamicQuantizeLinear, by a matrix of codes."""
+    node, scales = m.graph.producer(m["q"]), m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
+    is_dynamic = node is not None and node.operator == "DynamicQuantizeLinear"
+    if not is_dynamic or scales is None or [m["q"], m["scale"], m["zero"]] != [Value(x) for x in node.outputs]:
+        return None
+    matrix = codes_of(m["W"], np.float32(scales), m["WZERO"], axis=1)
+    rows = m.before("mp_core.rounded_to_range", node.arguments[0])
+    return [rows, m.instead("MatMul", m.value(rows), m.graph.add_constant(f"{m.last.outputs[0]}.matrix", matrix))]
 
 
 def _has_blocks(m: Match) -> bool:
@@ -162,7 +207,7 @@ def product_of_codes(m: Match) -> Node | None:
 
 
 @expansion("QLinearMatMul", "com.microsoft.QLinearMatMul")
-def qlinear_matmul(make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
+def qlinear_matmul(make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
     """Return the product of codes."""
     product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
     make(_CODES, product, sy, zy)
@@ -170,7 +215,7 @@ def qlinear_matmul(make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any
 
 @expansion("QLinearConv")
 def qlinear_conv(
-    make: Any, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
+    make: Making, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
 ) -> None:
     """Return the convolution of codes; the scale of its int32 bias is the product of both scales."""
     more = () if bias is None else (make(_FLOATS, bias, make("Mul", sx, sw), axis=0),)
@@ -180,7 +225,7 @@ def qlinear_conv(
 
 @expansion("com.microsoft.QGemm")
 def qgemm(
-    make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
+    make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
     *, transB: int = 0, **options: Any,
 ) -> None:  # fmt: skip
     """Return the product of codes; the scale of its int32 bias is the product of both scales."""
@@ -193,7 +238,7 @@ def qgemm(
 
 def _of_two(name: str) -> Expansion:
     def expand(
-        make: Any, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
+        make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
     ) -> None:  # fmt: skip
         make(_CODES, make(name, make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb)), sy, zy)
 
@@ -202,7 +247,15 @@ def _of_two(name: str) -> Expansion:
 
 def _of_one(name: str) -> Expansion:
     def expand(
-        make: Any, x: Any, sx: Any, zx: Any, sy: Any, zy: Any = None, *, channels_last: Literal[0] = 0, **options: Any
+        make: Making,
+        x: Any,
+        sx: Any,
+        zx: Any,
+        sy: Any,
+        zy: Any = None,
+        *,
+        channels_last: Literal[0] = 0,
+        **options: Any,
     ) -> None:
         options.pop("opset", None)
         make(_CODES, make(name, make(_FLOATS, x, sx, zx), **options), sy, zy)
@@ -217,7 +270,7 @@ for _name in ("Sigmoid", "LeakyRelu", "Softmax", "GlobalAveragePool", "AveragePo
 
 
 @expansion("com.microsoft.QLinearConcat")
-def qlinear_concat(make: Any, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
+def qlinear_concat(make: Making, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
     """Return codes side by side, in one scale."""
     floats = [make(_FLOATS, *parts[i : i + 3]) for i in range(0, len(parts), 3)]
     make(_CODES, make("Concat", *floats, axis=axis), sy, zy)
@@ -225,7 +278,7 @@ def qlinear_concat(make: Any, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
 
 @expansion("com.microsoft.MatMulIntegerToFloat")
 def matmul_integer_to_float(
-    make: Any, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
+    make: Making, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
 ) -> None:
     """Return the product of codes as floats."""
     product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
@@ -234,7 +287,7 @@ def matmul_integer_to_float(
 
 
 @expansion("com.microsoft.DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(make: Any, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
+def dynamic_quantize_matmul(make: Making, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
     """Return the product of rows that are quantized with one range, and of codes."""
     product = make("MatMul", make("mp_core.rounded_to_range", a), make(_FLOATS, b, sb, zb))
     if bias is not None:

@@ -49,17 +49,31 @@ def _prod(x: Any, axes: tuple[int, ...]) -> Any:
     return reduce(ops.multiply, rows) if len(rows) else np.ones(rows.shape[1:], x.dtype)
 
 
+def _log_sum_exp(x: Any, axes: tuple[int, ...]) -> Any:
+    is_empty = any(x.shape[axis] == 0 for axis in axes)
+    return ops.log(_sum(x, axes)) if is_empty else ops.logsumexp(x, axes, True) if axes else x
+
+
 def _extreme(function: Any, empty: float) -> Callable[[Any, tuple[int, ...]], Any]:
     def found(x: Any, axes: tuple[int, ...]) -> Any:
         if not axes:
             return x
         if any(x.shape[axis] == 0 for axis in axes):
-            limits = np.array(empty, np.float64) if is_float(x) else np.iinfo(x.dtype)
-            number = limits if is_float(x) else (limits.min if empty < 0 else limits.max)
-            return np.full([1 if axis in axes else n for axis, n in enumerate(x.shape)], number).astype(x.dtype)
+            return np.full(
+                [1 if axis in axes else n for axis, n in enumerate(x.shape)], _limit(x.dtype, empty), x.dtype
+            )
         return function(x, axes, keepdims=True)
 
     return found
+
+
+def _limit(dtype: Any, infinity: float) -> Any:
+    """Return the smallest or largest number of a type, for the sign of an infinity."""
+    if is_float(np.empty(0, dtype)):
+        return infinity
+    if dtype == np.bool_:
+        return infinity > 0
+    return np.iinfo(dtype).max if infinity > 0 else np.iinfo(dtype).min
 
 
 for _name, _function in {
@@ -72,7 +86,7 @@ for _name, _function in {
     "ReduceL2": _of_floats(lambda x, axes: ops.sqrt(_sum(ops.square(x), axes))),
     "ReduceSumSquare": _of_floats(lambda x, axes: _sum(ops.square(x), axes)),
     "ReduceLogSum": _of_floats(lambda x, axes: ops.log(_sum(x, axes))),
-    "ReduceLogSumExp": _of_floats(lambda x, axes: ops.logsumexp(x, axes, True) if axes else x),
+    "ReduceLogSumExp": _of_floats(_log_sum_exp),
 }.items():
     _reduction(_name, _function)
 

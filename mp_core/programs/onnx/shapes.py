@@ -9,7 +9,8 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.programs.onnx.arguments import axes_of, dtype_of, flattened, integers, pairs_of, value_of
+from mp_core.programs.onnx.arguments import allocatable, axes_of, dtype_of, flattened, integers, pairs_of, value_of
+from mp_core.programs.onnx.casting import Number
 from mp_core.programs.registry import Static, operator
 
 __all__: list[str] = []
@@ -90,7 +91,9 @@ def expand(x: Any, shape: Static) -> Any:
 @operator("Tile")
 def tile(x: Any, repeats: Static) -> Any:
     """Return copies of the array, one after the other along each axis."""
-    return ops.tile(x, integers(repeats))
+    counts = integers(repeats)
+    allocatable([n * count for n, count in zip(x.shape, counts, strict=True)])
+    return ops.tile(x, counts)
 
 
 @operator("Concat")
@@ -143,6 +146,7 @@ def pad(
     pairs = [widths.get(axis, (0, 0)) for axis in range(x.ndim)]
     kept = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True))
     x, more = x[kept], [(max(a, 0), max(b, 0)) for a, b in pairs]
+    allocatable([n + sum(pair) for n, pair in zip(x.shape, more, strict=True)])
     if mode == "constant":
         return ops.pad(x, more, 0 if value is None else value_of(value)) if any(map(any, more)) else x
     for axis, pair in enumerate(more):
@@ -180,18 +184,19 @@ def space_to_depth(x: Any, *, blocksize: int, mode: Literal["DCR", "CRD"] = "DCR
 def constant_of_shape(shape: Static, *, value: Any = None) -> Array:
     """Return an array of one number."""
     number = np.zeros(1, np.float32) if value is None else value
-    return np.full(integers(shape), number.reshape(()), number.dtype)
+    return np.full(allocatable(integers(shape)), number.reshape(()), number.dtype)
 
 
 @operator("Range")
 def range_(start: Static, limit: Static, delta: Static) -> Array:
     """Return numbers from `start` to before `limit`."""
-    dtype = np.asarray(start).dtype
-    return np.arange(value_of(start), value_of(limit), value_of(delta)).astype(dtype)
+    first, end, step = value_of(start), value_of(limit), value_of(delta)
+    allocatable([max(math.ceil((end - first) / step), 0)])
+    return np.arange(first, end, step).astype(np.asarray(start).dtype)
 
 
 @operator("EyeLike")
-def eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Array:
+def eye_like(x: Any, *, dtype: Number | None = None, k: int = 0) -> Array:
     """Return a matrix of ones on one diagonal, in the shape of another one."""
     return np.eye(*x.shape, k, dtype=x.dtype if dtype is None else dtype_of(dtype))
 
