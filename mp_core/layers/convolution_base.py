@@ -11,7 +11,7 @@ from mp_core.ops.convolution_specs import spans_of
 from mp_core.ops.elementwise import floating
 from mp_core.ops.spatial import data_format_of, sizes_of
 from mp_core.policies.autocast import AutoCastVariable
-from mp_core.utilities.arguments import boolean, positive_integer
+from mp_core.utilities.arguments import boolean, integer, positive_integer
 
 __all__ = ["ConvolutionBase", "KernelLayer"]
 
@@ -27,7 +27,7 @@ class KernelLayer(Spatial):
         self,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int],
-        padding: str,
+        padding: str | Sequence[Sequence[int]],
         data_format: str | None,
         dilation_rate: int | Sequence[int],
         activation: Any,
@@ -36,7 +36,9 @@ class KernelLayer(Spatial):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if padding not in self._paddings:
+        if isinstance(padding, list | tuple) and len(padding) == self._rank:  # as ONNX and torch have it, not Keras
+            padding = [sizes_of(pair, "padding", 2, integer) for pair in padding]
+        elif padding not in self._paddings:
             raise ValueError(f"`padding` must be {' or '.join(map(repr, self._paddings))}; received {padding!r}")
         self.kernel_size = sizes_of(kernel_size, "kernel_size", self._rank)
         self.strides = sizes_of(strides, "strides", self._rank)

@@ -64,14 +64,17 @@ def windowed_shape(
     shape: Shape,
     spans: Sequence[int],
     strides: Sequence[int],
-    padding: str,
+    padding: str | Sequence[Sequence[int]],
     data_format: str,
     channels: int | None,
 ) -> Shape | None:
     """Return the output shape of a layer that maps windows to positions; None if no window fits."""
     first = 1 if data_format == "channels_last" else 2
-    lengths = zip(shape[first : first + len(spans)], spans, strides, strict=True)
-    places = [_windows_along(*each, padding) for each in lengths]
+    lengths = shape[first : first + len(spans)]
+    if not isinstance(padding, str):
+        lengths = tuple(n if n is None else n + sum(pair) for n, pair in zip(lengths, padding, strict=True))
+        padding = "valid"
+    places = [_windows_along(*each, padding) for each in zip(lengths, spans, strides, strict=True)]
     if 0 in places:
         return None
     return (shape[0], *places, channels) if first == 1 else (shape[0], channels, *places)

@@ -44,14 +44,13 @@ def convolution(
     options = {
         "strides": tuple(strides or (1,) * rank), "dilation_rate": tuple(dilations or (1,) * rank),
         "data_format": "channels_first", "activation": activation, "use_bias": bias is not None, "name": name,
-        "padding": pads if isinstance(pads, str) else "valid", "dtype": policy_for(kernel, dtype),
+        "padding": pads if isinstance(pads, str) else list(zip(pads[:rank], pads[rank:], strict=True)),
+        "dtype": policy_for(kernel, dtype),
     }  # fmt: skip
     if is_depthwise:
         layer = _DEPTHWISE[rank - 1](size, depth_multiplier=filters // group, **options)
     else:
         layer = _LAYERS[rank - 1](filters, size, groups=group, kernel_initializer="zeros", **options)
-    if not isinstance(pads, str):
-        layer.padding = list(zip(pads[:rank], pads[rank:], strict=True))  # the operations take it, Keras' names do not
     layer.build((None, depth * group, *[None] * rank))
     places = kernel.transpose(*range(2, kernel.ndim), 1, 0)
     if is_depthwise:
