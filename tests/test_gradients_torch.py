@@ -27,6 +27,14 @@ CASES = {
         name: (getattr(ops, name), getattr(torch, name))
         for name in ("expm1", "exp2", "sinh", "cosh", "erf", "erfc", "sin", "cos", "tan", "arctan")
     },
+    **{
+        name: (
+            lambda x, name=name: getattr(ops, name)(ops.multiply(ops.tanh(x), 0.5)),
+            lambda x, name=name: getattr(torch, name)(torch.tanh(x) * 0.5),
+        )
+        for name in ("arcsin", "arccos", "arcsinh", "arctanh")
+    },
+    "arccosh": (lambda x: ops.arccosh(ops.add(ops.square(x), 1.1)), lambda x: torch.arccosh(x * x + 1.1)),
     "log2": (lambda x: ops.log2(ops.square(x)), lambda x: torch.log2(x * x)),
     "log10": (lambda x: ops.log10(ops.square(x)), lambda x: torch.log10(x * x)),
     "rsqrt": (lambda x: ops.rsqrt(ops.square(x)), lambda x: torch.rsqrt(x * x)),

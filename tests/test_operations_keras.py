@@ -107,6 +107,8 @@ CASES = {
     "whole numbers": lambda o, x, y: x * o.floor(3 * x) + y * o.ceil(y) + o.round(3 * x) + o.sign(y),
     "corners": lambda o, x, y: o.tril(x) + o.triu(y, k=1) - o.tril(y, k=-2),
     "full": lambda o, x, y: x + o.full_like(y, 2.0),
+    "inverse functions": lambda o, x, y: o.arcsin(0.2 * o.tanh(x)) + o.arccos(0.2 * o.tanh(y)) + o.arcsinh(x)
+        + o.arccosh(o.square(y) + 1.5) + o.arctanh(0.2 * o.tanh(x)),
     "division": lambda o, x, y: o.true_divide(x, o.abs(y) + 1) + o.divide(y, 3),
 }  # fmt: skip
 

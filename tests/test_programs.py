@@ -49,7 +49,7 @@ def test_a_policy_sets_the_compute_dtype_of_the_whole_program() -> None:
 
 def test_a_program_with_unknown_nodes_is_refused_with_all_of_them() -> None:
     more = Node("Nonsense", (Value("y"),), ("z",), name="third"), Node("Relu", (), ("u",), {"slope": 1}, name="fourth")
-    with pytest.raises(RefusedError, match=r"(?s)2 nodes.*third \(Nonsense\).*fourth \(Relu\)"):
+    with pytest.raises(RefusedError, match=r"(?s)2 parts.*third \(Nonsense\).*fourth \(Relu\)"):
         ProgramModel(network(*more))
 
 

@@ -45,7 +45,7 @@ ELEMENTS = [
     "exp", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "absolute", "abs", "negative", "relu",
     "relu6", "sigmoid", "silu", "tanh", "softplus", "ravel", "logical_not", "stop_gradient", "zeros_like",
     "ones_like", "convert_to_tensor", "expm1", "exp2", "log2", "log10", "sinh", "cosh", "erf", "erfc", "sin", "cos",
-    "tan", "arctan", "selu", "softsign", "log_sigmoid",
+    "tan", "arctan", "arcsin", "arccos", "arcsinh", "arccosh", "arctanh", "selu", "softsign", "log_sigmoid",
 ]  # fmt: skip
 REDUCTIONS = [
     "sum", "mean", "max", "min", "var", "std", "argmax", "argmin", "logsumexp",

@@ -7,11 +7,11 @@ from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.spatial import Spatial
-from mp_core.ops.convolution_specs import spans_of
+from mp_core.ops.convolution_specs import Padding, pairs_of, spans_of
 from mp_core.ops.elementwise import floating
 from mp_core.ops.spatial import data_format_of, sizes_of
 from mp_core.policies.autocast import AutoCastVariable
-from mp_core.utilities.arguments import boolean, integer, positive_integer
+from mp_core.utilities.arguments import boolean, positive_integer
 
 __all__ = ["ConvolutionBase", "KernelLayer"]
 
@@ -22,12 +22,14 @@ class KernelLayer(Spatial):
     """A layer that applies a kernel at every position of its inputs."""
 
     _paddings: ClassVar[tuple[str, ...]] = ("valid", "same")
+    _takes_pairs: ClassVar[bool] = True
+    """Whether `padding` may also be (before, after) for each spatial axis."""
 
     def __init__(
         self,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int],
-        padding: str | Sequence[Sequence[int]],
+        padding: Padding,
         data_format: str | None,
         dilation_rate: int | Sequence[int],
         activation: Any,
@@ -36,8 +38,8 @@ class KernelLayer(Spatial):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if isinstance(padding, list | tuple) and len(padding) == self._rank:  # as ONNX and torch have it, not Keras
-            padding = [sizes_of(pair, "padding", 2, integer) for pair in padding]
+        if isinstance(padding, list | tuple) and self._takes_pairs:
+            padding = pairs_of(padding, self._rank)
         elif padding not in self._paddings:
             raise ValueError(f"`padding` must be {' or '.join(map(repr, self._paddings))}; received {padding!r}")
         self.kernel_size = sizes_of(kernel_size, "kernel_size", self._rank)
@@ -67,7 +69,7 @@ class ConvolutionBase(KernelLayer, MatrixLayer):
         filters: int,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int],
-        padding: str,
+        padding: Padding,
         data_format: str | None,
         dilation_rate: int | Sequence[int],
         activation: Any,

@@ -12,7 +12,7 @@ from mp_core.utilities.docstrings import shown
 
 __all__ = [
     "Ends", "Padding", "Windows", "convolved", "convolved_by_channel", "ends_along", "groups_of", "outputs_along",
-    "places_of", "spans_of", "transposed", "windows_over",
+    "pairs_of", "places_of", "spans_of", "transposed", "windows_over",
 ]  # fmt: skip
 
 Padding = str | Sequence[Sequence[int]]
@@ -47,7 +47,7 @@ def spans_of(size: Sequence[int], dilation: Sequence[int]) -> list[int]:
     return [rate * (length - 1) + 1 for rate, length in zip(dilation, size, strict=True)]
 
 
-def _pairs(padding: Any, rank: int) -> list[tuple[int, int]]:
+def pairs_of(padding: Any, rank: int) -> list[tuple[int, int]]:
     """Return explicit padding as checked pairs."""
     pairs = [tuple(pair) for pair in padding] if isinstance(padding, Sequence) and not isinstance(padding, str) else []
     found = [tuple(integer(n, "padding") for n in pair) for pair in pairs]
@@ -69,7 +69,7 @@ def windows_over(
         pairs = [same_padding(n or 0, *each) for n, *each in zip(lengths, spans, strides, strict=True)]
         counts = [None if n is None else -(-n // stride) for n, stride in zip(lengths, strides, strict=True)]
         return Windows(tuple(size), strides, dilation, tuple(pairs), tuple(counts), fill)
-    pairs = [(0, 0)] * rank if padding == "valid" else _pairs(padding, rank)
+    pairs = [(0, 0)] * rank if padding == "valid" else pairs_of(padding, rank)
     padded = [None if n is None else n + sum(pair) for n, pair in zip(lengths, pairs, strict=True)]
     if any(n is not None and n < span for n, span in zip(padded, spans, strict=True)):
         raise ValueError(

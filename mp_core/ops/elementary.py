@@ -12,8 +12,8 @@ from mp_core.ops.functions import function_of
 from mp_core.ops.registry import operation
 from mp_core.utilities.docstrings import documented
 
-__all__ = ["arctan", "cos", "cosh", "erf", "erfc", "exp2", "expm1", "log2", "log10", "log_sigmoid", "rsqrt", "selu",
-           "sin", "sinh", "softsign", "tan"]  # fmt: skip
+__all__ = ["arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "cos", "cosh", "erf", "erfc", "exp2",
+           "expm1", "log2", "log10", "log_sigmoid", "rsqrt", "selu", "sin", "sinh", "softsign", "tan"]  # fmt: skip
 
 _ELEMENTS = documented(FLOATS)
 
@@ -172,6 +172,71 @@ def arctan(x: ArrayLike) -> Array:
     array([-1.4711276,  0.       ,  0.7853982], dtype=float32)
     """
     return function_of("arctan", x)
+
+
+@operation(specs.floating)
+@_ELEMENTS
+def arcsin(x: ArrayLike) -> Array:
+    """Return the angle in radians whose sine is `x`, between ``-pi / 2`` and ``pi / 2``; NaN beyond 1.
+
+    Examples
+    --------
+    >>> arcsin([-1, 0, 0.5])
+    array([-1.57079633,  0.        ,  0.52359878])
+    """
+    return function_of("arcsin", x)
+
+
+@operation(specs.floating)
+@_ELEMENTS
+def arccos(x: ArrayLike) -> Array:
+    """Return the angle in radians whose cosine is `x`, between 0 and ``pi``; NaN beyond 1.
+
+    Examples
+    --------
+    >>> arccos([-1, 0, 1])
+    array([3.1415927, 1.5707964, 0.       ], dtype=float32)
+    """
+    return function_of("arccos", x)
+
+
+@operation(specs.floating)
+@_ELEMENTS
+def arcsinh(x: ArrayLike) -> Array:
+    """Return the number whose hyperbolic sine is `x`, in the type of `x`.
+
+    Examples
+    --------
+    >>> arcsinh([-1, 0, 100])
+    array([-0.8813736,  0.       ,  5.298342 ], dtype=float32)
+    """
+    return function_of("arcsinh", x)
+
+
+@operation(specs.floating)
+@_ELEMENTS
+def arccosh(x: ArrayLike) -> Array:
+    """Return the number from 0 on whose hyperbolic cosine is `x`, in the type of `x`; NaN below 1.
+
+    Examples
+    --------
+    >>> arccosh([1, 2, 100])
+    array([0.      , 1.316958, 5.298292], dtype=float32)
+    """
+    return function_of("arccosh", x)
+
+
+@operation(specs.floating)
+@_ELEMENTS
+def arctanh(x: ArrayLike) -> Array:
+    """Return the number whose hyperbolic tangent is `x`, in the type of `x`; infinite at 1, NaN beyond.
+
+    Examples
+    --------
+    >>> arctanh([-1, 0, 0.5])
+    array([      -inf, 0.        , 0.54930614])
+    """
+    return function_of("arctanh", x)
 
 
 @operation(specs.floating, home="math")

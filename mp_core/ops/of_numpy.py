@@ -118,7 +118,8 @@ _UFUNCS: Operations = {
     np.isnan: logic.isnan, np.isinf: logic.isinf, np.isfinite: logic.isfinite, np.fabs: functions.absolute,
     np.positive: _positive,
     **{getattr(np, name): getattr(elementary, name) for name in (
-        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan")},
+        "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan",
+        "arcsin", "arccos", "arcsinh", "arccosh", "arctanh")},
 }  # fmt: skip
 _OF_INTEGERS_TOO: Operations = {
     np.floor_divide: quotients.floor_divide,

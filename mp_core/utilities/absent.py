@@ -118,11 +118,11 @@ ABSENT: dict[str, dict[str, str]] = {
         "copy dtype is_tensor saturate_cast size ndim view":
             "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",
-        "allclose amax amin append arccos arccosh arcsin arcsinh arctan2 arctanh argpartition array "
-        "array_split average bartlett bincount blackman cbrt cdist corrcoef correlate count_nonzero cross "
-        "cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit dstack empty empty_like "
-        "erfinv fabs fliplr flipud fmax fmin gcd geomspace get_item hamming hanning heaviside histogram "
-        "hsplit hstack hypot i0 identity in_top_k inner isclose isin isneginf isposinf kaiser kron lcm ldexp "
+        "allclose amax amin append arctan2 argpartition array array_split average bartlett bincount "
+        "blackman cbrt cdist corrcoef correlate count_nonzero cross cumprod deg2rad diag diagflat diagonal "
+        "diff digitize divide_no_nan dsplit dstack empty empty_like erfinv fabs fliplr flipud fmax fmin gcd "
+        "geomspace get_item hamming hanning heaviside histogram hsplit hstack hypot i0 identity in_top_k "
+        "inner isclose isin isneginf isposinf kaiser kron lcm ldexp "
         "logaddexp logaddexp2 logspace median meshgrid nan_to_num nanargmax nanargmin nancumprod nancumsum "
         "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter "
         "nonzero outer percentile ptp quantile rad2deg rearrange rot90 searchsorted segment_max segment_min "

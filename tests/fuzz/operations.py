@@ -270,6 +270,8 @@ def pool(rng):
 
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or",
                "logical_xor")  # fmt: skip
+ELEMENTARY = ("expm1", "exp2", "sinh", "cosh", "sin", "cos", "tan", "arctan", "arcsin", "arccos", "arcsinh", "arccosh",
+              "arctanh")  # fmt: skip
 OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "add": pair(ops.add, np.add),
     "subtract": pair(ops.subtract, np.subtract),
@@ -295,10 +297,7 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "sign": one(ops.sign, np.sign, 0),
     "reciprocal": one(ops.reciprocal, np.reciprocal, 1),
     "rsqrt": one(ops.rsqrt, lambda x: 1 / np.sqrt(x), 1, positive=True),
-    **{
-        name: one(getattr(ops, name), getattr(np, name), 1)
-        for name in ("expm1", "exp2", "sinh", "cosh", "sin", "cos", "tan", "arctan")
-    },
+    **{name: one(getattr(ops, name), getattr(np, name), 1) for name in ELEMENTARY},
     **{name: one(getattr(ops, name), getattr(np, name), 1, positive=True) for name in ("log2", "log10")},
     "erf": one(ops.erf, special.erf, 1),
     "erfc": one(ops.erfc, special.erfc, 1),
@@ -360,6 +359,10 @@ UNDRAWN = {
     **dict.fromkeys(
         ("batch_normalization", "group_normalization", "local_response_normalization"),
         "made of means, sums and powers, which are drawn",
+    ),
+    **dict.fromkeys(
+        ("dequantize_linear", "dynamic_quantize_linear", "matmul_integer", "quantize_linear"),
+        "made of products and functions of elements, which are drawn",
     ),
     **dict.fromkeys(("gru", "lstm", "simple_rnn"), "made of products and gates, which are drawn"),
     **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),

@@ -276,6 +276,16 @@ def _of_mish(d: Array, out: Array, x: Array, dtype: Any) -> Array:
     return computed("add", computed("multiply", d, t, dtype=_wide(d)), slope, dtype=dtype)
 
 
+def _times_plus_one(x: Array, d: Array, factor: float = 1.0) -> Array:
+    """Return ``(1 - x) (1 + x)``, or ``(x - 1) (x + 1)`` for the factor -1."""
+    below = computed("subtract", _number(1.0, d), x, dtype=_wide(d))
+    return computed("multiply", below if factor == 1.0 else _scaled(below, factor), _plus_one(x, d), dtype=_wide(d))
+
+
+def _by_root(d: Array, square: Array, dtype: Any, factor: float = 1.0) -> Array:
+    return _by("divide", d, computed("sqrt", square, dtype=_wide(d)), dtype, factor)
+
+
 _OF_ONE: dict[str, Callable[[Array, Array, Array, Any], Array]] = {
     "negative": lambda d, out, x, dtype: computed("negative", d, dtype=dtype),
     "absolute": _of_absolute,
@@ -293,6 +303,11 @@ _OF_ONE: dict[str, Callable[[Array, Array, Array, Any], Array]] = {
     "cos": lambda d, out, x, dtype: _by("multiply", d, computed("sin", x, dtype=_wide(d)), dtype, -1.0),
     "tan": lambda d, out, x, dtype: _by("multiply", d, _plus_one(_square(out, d), d), dtype),
     "arctan": lambda d, out, x, dtype: _by("divide", d, _plus_one(_square(x, d), d), dtype),
+    "arcsin": lambda d, out, x, dtype: _by_root(d, _times_plus_one(x, d), dtype),
+    "arccos": lambda d, out, x, dtype: _by_root(d, _times_plus_one(x, d), dtype, -1.0),
+    "arcsinh": lambda d, out, x, dtype: _by_root(d, _plus_one(_square(x, d), d), dtype),
+    "arccosh": lambda d, out, x, dtype: _by_root(d, _times_plus_one(x, d, -1.0), dtype),
+    "arctanh": lambda d, out, x, dtype: _by("divide", d, _times_plus_one(x, d), dtype),
     "erf": _of_erf,
     "erfc": lambda d, out, x, dtype: _of_erf(d, out, x, dtype, -1.0),
     "rsqrt": _of_rsqrt,

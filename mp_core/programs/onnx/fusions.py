@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array
+from mp_core.arrays.quantization import QuantizedArray
 from mp_core.files.program import Node, Value
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.weights import is_matrix
@@ -174,8 +175,9 @@ def convolution(m: Match) -> Node | None:
     options = dict(m.last.options)
     pads, size = options.pop("auto_pad", "NOTSET"), options.pop("kernel_shape", None)
     bias = m.graph.constant(m.last.arguments[2]) if len(m.last.arguments) > 2 else None
-    is_kernel = isinstance(m["W"], np.ndarray) and m["W"].ndim > 2 and m["W"].size > 0
-    if not is_kernel or pads == "SAME_LOWER" or (size is not None and tuple(size) != m["W"].shape[2:]):
+    shape = m["W"].shape if isinstance(m["W"], np.ndarray | QuantizedArray) else ()
+    is_kernel = len(shape) > 2 and 0 not in shape
+    if not is_kernel or pads == "SAME_LOWER" or (size is not None and tuple(size) != shape[2:]):
         return None
     if len(m.last.arguments) > 2 and bias is None and m.last.arguments[2] is not None:
         return None
@@ -198,7 +200,11 @@ def normalized_convolution(m: Match) -> Node | None:
     """Multiply the kernel by the scale of a batch norm, computed in float64 and rounded once."""
     node, kernel = m.nodes[-1], m["W"]
     constants = [m.graph.constant(x) for x in (*m.last.arguments[1:5], *node.arguments[2:3])]
-    if any(x is None for x in constants) or "activation" in node.options or m.last.options.get("training_mode"):
+    if (
+        any(x is None for x in (*constants, *[kernel] * isinstance(kernel, QuantizedArray)))
+        or "activation" in node.options
+        or m.last.options.get("training_mode")
+    ):
         return None
     gamma, beta, mean, variance, *bias = (np.asarray(x, np.float64) for x in constants)
     scale = gamma / np.sqrt(variance + m.last.options.get("epsilon", 1e-5))
@@ -243,7 +249,7 @@ def is_row(x: Any) -> bool:
 
 def channels(x: Any, kernel: Any) -> Array | None:
     """Return a constant of shape (channels, 1 ...) or (1, channels, 1 ...) as a vector; None for another one."""
-    spatial = getattr(kernel, "ndim", 2) - 2
-    if not isinstance(x, np.ndarray) or x.shape[-spatial - 1 :] != (len(kernel), *[1] * spatial):
+    filters, spatial = kernel.shape[0], len(kernel.shape) - 2
+    if not isinstance(x, np.ndarray) or x.shape[-spatial - 1 :] != (filters, *[1] * spatial):
         return None
-    return x.reshape(-1) if x.size == len(kernel) else None
+    return x.reshape(-1) if x.size == filters else None

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import Array, dtypes
+from mp_core.arrays import Array
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.arrays.quantization.codes import parse_codes
-from mp_core.files.onnx.tensors import type_name
 from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
 from mp_core.programs.expansions import Expansion, Making, expansion
+from mp_core.programs.onnx.arguments import dtype_of
 from mp_core.programs.onnx.casting import cast_like
 from mp_core.programs.onnx.convolution import conv
 from mp_core.programs.patterns import Match, pattern
@@ -43,11 +43,8 @@ def dequantize_linear(
     q: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
 ) -> Any:
     """Return ``(q - zero) * scale`` in the type of the scale."""
-    kind = type_name(output_dtype) if output_dtype else scale.dtype.name
-    x = ops.cast(q, "float32")
-    if zero is not None:
-        x = ops.subtract(x, _aligned(ops.cast(zero, "float32"), q, axis, block_size))
-    return ops.cast(ops.multiply(x, _aligned(ops.cast(scale, "float32"), q, axis, block_size)), kind)
+    kind = dtype_of(output_dtype) if output_dtype else scale.dtype
+    return ops.dequantize_linear(q, scale, zero, axis, block_size, kind)
 
 
 @operator("QuantizeLinear", "com.microsoft.QuantizeLinear")
@@ -64,67 +61,24 @@ def quantize_linear(
 ) -> Any:
     """Return ``round(x / scale) + zero``, clipped to the type of `zero` or `output_dtype`, default uint8."""
     del precision  # divisions are computed in float32
-    kind = zero.dtype if zero is not None else dtypes.dtype_of(type_name(output_dtype or 2))
-    scaled = ops.divide(ops.cast(x, "float32"), _aligned(ops.cast(scale, "float32"), x, axis, block_size))
-    if "float" in kind.name:
-        return cast_like(scaled, np.empty(0, kind), saturate=saturate)
-    q = ops.round(scaled)
-    if zero is not None:
-        q = ops.add(q, _aligned(ops.cast(zero, "float32"), x, axis, block_size))
-    return in_codes(q, kind)
+    kind = zero.dtype if zero is not None else dtype_of(output_dtype or 2)
+    codes = ops.quantize_linear(x, scale, zero, axis, block_size, kind, bool(saturate))
+    return codes if kind.name not in ("int4", "uint4") else cast_like(codes, np.empty(0, kind))
 
 
-def in_codes(q: Any, kind: Any) -> Any:
-    """Return integers, stored as floats, as codes of a type: clipped to its range."""
-    codes = parse_codes(kind)
-    return ops.cast(ops.clip(q, codes.qmin, codes.qmax), kind)
-
-
-def _aligned(part: Any, x: Any, axis: int, block: int) -> Any:
-    """Return scales or zero points in a shape that broadcasts against `x`."""
-    if part.size == 1:
-        return part.reshape(1) if part.ndim else part
-    if block:
-        repeated = ops.repeat(part, block, axis)
-        return repeated[(*(slice(None),) * (axis % x.ndim), slice(x.shape[axis]))]
-    return part.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
-
-
-@operator("DynamicQuantizeLinear")
-def dynamic_quantize_linear(x: Any) -> tuple[Any, Any, Any]:
-    """Return uint8 codes, their scale and their zero point, for the range of all elements with 0.
-
-    Samples of a batch have one range, so the codes of a sample depend on the others.
-    """
-    scaled, scale, zero = _scaled_to_range(x)
-    codes = in_codes(ops.add(scaled, zero), np.dtype(np.uint8))
-    return codes, scale.reshape(()), ops.cast(zero, "uint8").reshape(())
-
-
-def _scaled_to_range(x: Any) -> tuple[Any, Any, Any]:
-    """Return ``round(x / scale)``, the scale and the zero point as floats, in which the range of `x` has 256 codes."""
-    low, high = ops.minimum(ops.min(x, keepdims=True), 0.0), ops.maximum(ops.max(x, keepdims=True), 0.0)
-    scale = ops.divide(ops.subtract(high, low), 255.0)
-    scale = ops.where(ops.equal(scale, 0.0), 1.0, scale)
-    zero = ops.clip(ops.round(ops.divide(ops.negative(low), scale)), 0, 255)
-    return ops.round(ops.divide(x, scale)), scale, zero
+operator("DynamicQuantizeLinear")(ops.dynamic_quantize_linear)
 
 
 @operator("mp_core.rounded_to_range")
 def rounded_to_range(x: Any) -> Any:
     """Return the numbers next to `x` that the codes of DynamicQuantizeLinear stand for."""
-    scaled, scale, zero = _scaled_to_range(x)
-    clipped = ops.minimum(ops.maximum(scaled, ops.negative(zero)), ops.subtract(255.0, zero))
-    return ops.multiply(clipped, scale)
+    return ops.dequantize_linear(*ops.dynamic_quantize_linear(x))
 
 
 # ---- products of integers
 
 
-@operator("MatMulInteger")
-def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
-    """Return ``(a - a_zero) @ (b - b_zero)`` in int32, exact."""
-    return ops.matmul(_shifted(a, a_zero, -2), _shifted(b, b_zero, -1), out_dtype="int32")
+operator("MatMulInteger")(ops.matmul_integer)
 
 
 @operator("ConvInteger")
@@ -141,15 +95,6 @@ def zero_of(zero: Any, q: Any) -> Any:
     """Return a zero point, or one for each filter at axis 0, in float64."""
     zero = ops.cast(zero, "float64")
     return zero.reshape(-1, *(1,) * (q.ndim - 1)) if zero.size > 1 else zero.reshape(1)
-
-
-def _shifted(q: Any, zero: Any, axis: int) -> Any:
-    """Return codes with their zero points as an operand of products: one zero point, or one for each row or column."""
-    if zero is None:
-        return q
-    if zero.size > 1 and zero.ndim == 1:
-        zero = ops.expand_dims(zero, -1 if axis == -2 else 0)
-    return QuantizedArray(q, np.float32(1), zero, () if zero.size == 1 else (axis % q.ndim,))
 
 
 # ---- pairs of quantization and dequantization
@@ -192,11 +137,14 @@ def rounded_to_codes(x: Any, scale: Any, zero: Any) -> Any:
     return ops.multiply(ops.clip(ops.round(ops.divide(x, scale)), least, most), scale)
 
 
-@pattern("mp_core.dense(mp_core.rounded_to_codes(x, SCALE, ZERO), W)", is_shared=True)
+@pattern(
+    *(f"mp_core.{layer}(mp_core.rounded_to_codes(x, SCALE, ZERO), W)" for layer in ("conv", "dense")), is_shared=True
+)
 def product_of_codes(m: Match) -> Node | None:
     """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
     node = m.last
-    if not isinstance(m["W"], QuantizedArray) or "int8" not in m["W"].dtype.name or "inputs" in node.options:
+    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
+    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
         return None
     zero = int(m["ZERO"].reshape(())) - (128 if m["ZERO"].dtype == np.uint8 else 0)
     inputs = Inputs(np.float32(m["SCALE"]).reshape(()), np.int8(zero))

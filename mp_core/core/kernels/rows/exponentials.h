@@ -101,6 +101,31 @@ MP_INLINE double log10_in_double(double x) {
 }
 MP_BLOCK(log10_in_double)
 
+MP_INLINE double log_in_double(double x) { return scaled_logarithm(x, 0x1.62e42fefa39efp-1, 1.0); }
+
+/* asinh u = 2 atanh(s), s = u / (1 + sqrt(1 + u^2)), for s <= 1/3; else log(u + sqrt(1 + u^2)). */
+MP_INLINE double arcsinh_in_double(double x) {
+    const double u = fabs(x), root = sqrt(u * u + 1.0), s = u / (1.0 + root), large = log_in_double(u + root);
+    return copysign(u > 0.75 ? large : s * atanh_slope(s * s), x);
+}
+MP_BLOCK(arcsinh_in_double)
+
+/* acosh x = 2 atanh(s), s = sqrt((x - 1) / (x + 1)), for s <= 1/3; else log(x + sqrt(x^2 - 1)). NaN below 1, where s or
+ * its numerator is. */
+MP_INLINE double arccosh_in_double(double x) {
+    const double above = sqrt(x - 1.0), below = sqrt(x + 1.0), s = above / below;
+    const double large = log_in_double(x + above * below);
+    return x > 1.25 ? large : s * atanh_slope(s * s);
+}
+MP_BLOCK(arccosh_in_double)
+
+/* atanh u, for u > 1/3 the logarithm of (1 + u) / (1 - u), halved: Inf at 1, NaN beyond. */
+MP_INLINE double arctanh_in_double(double x) {
+    const double u = fabs(x), large = log_in_double((1.0 + u) / (1.0 - u));
+    return copysign(0.5 * (u > 0x1.5555555555555p-2 ? large : u * atanh_slope(u * u)), x);
+}
+MP_BLOCK(arctanh_in_double)
+
 /* erf u = 1 - e^(-u g(u)) for 0 <= u <= 4: the error of g adds a relative error of 2^-38 to erf. From 4 on, where
  * functions.def bounds u, the result rounds to 1. */
 MP_INLINE double erf_in_double(double x) {

@@ -1,4 +1,4 @@
-/* sin, cos, tan and atan, in float64 (doubles.h). Angles are reduced exactly enough for every float. */
+/* sin, cos, tan, atan, asin and acos, in float64 (doubles.h). Angles are reduced exactly enough for every float. */
 
 /* Angles of a block: x = quadrants pi / 2 + rest, |rest| <= pi / 4, the quadrants modulo 2^52. */
 typedef struct { double rest[MP_DOUBLES]; uint64_t quadrants[MP_DOUBLES]; } reduced_block;
@@ -105,3 +105,10 @@ MP_INLINE double arctan_in_double(double x) {
     return copysign((u > limit ? angle : 0.0) + z * (p * w + 1.0), x);
 }
 MP_BLOCK(arctan_in_double)
+
+/* asin x = atan(x / sqrt(1 - x^2)) and acos x = 2 atan(sqrt((1 - x) / (1 + x))); 1 - x and 1 + x are exact where they
+ * are small. NaN beyond 1, where a root is that of a negative number. */
+MP_INLINE double arcsin_in_double(double x) { return arctan_in_double(x / sqrt((1.0 - x) * (1.0 + x))); }
+MP_BLOCK(arcsin_in_double)
+MP_INLINE double arccos_in_double(double x) { return 2.0 * arctan_in_double(sqrt((1.0 - x) / (1.0 + x))); }
+MP_BLOCK(arccos_in_double)
