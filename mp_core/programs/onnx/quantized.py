@@ -62,6 +62,8 @@ def quantize_linear(
     """Return ``round(x / scale) + zero``, clipped to the type of `zero` or `output_dtype`, default uint8."""
     del precision  # divisions are computed in float32
     kind = zero.dtype if zero is not None else dtype_of(output_dtype or 2)
+    if kind.name == "float4_e2m1fn":
+        raise ValueError("QuantizeLinear writes codes of integers and of float8; received the type float4_e2m1fn")
     codes = ops.quantize_linear(x, scale, zero, axis, block_size, kind, bool(saturate))
     return codes if kind.name not in ("int4", "uint4") else cast_like(codes, np.empty(0, kind))
 
