@@ -19,6 +19,7 @@ import numpy as np
 from mp_core.files.checkpoint.gguf_file import open_gguf
 from mp_core.files.checkpoint.onnx_file import open_onnx
 from mp_core.files.checkpoint.torch_file import open_torch
+from mp_core.interop.onnx import load
 
 MEMORY = 256 << 20  # bytes of addresses beyond those of the process at its start
 NUMBERS = (0, 1, 2, 3, 7, 31, 127, 128, 255, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63, 2**64 - 1)
@@ -129,7 +130,8 @@ def onnx_base():
     third = b"\x08\x02\x08\x03\x10\x01" + field(8, b"val_2") + field(9, numbers)
     same = field(1, b"a.bias") + field(2, b"b.bias") + field(4, b"Identity")
     nodes = b"".join(field(1, node) for node in (product, same, turned, linear))
-    return b"\x08\x08" + field(7, nodes + field(5, first) + field(5, second) + field(5, third))
+    ends = field(11, field(1, b"x") + field(2, field(1, b"\x08\x01"))) + field(12, field(1, b"z"))
+    return b"\x08\x08" + field(7, nodes + ends + field(5, first) + field(5, second) + field(5, third))
 
 
 def read_torch(path):
@@ -148,6 +150,10 @@ def read_onnx(path):
         tensor.astype(np.float64).sum()
 
 
+def read_graph(path):
+    load(path)
+
+
 def main(folder, first, count):
     pickled, members = torch_base()
     bases = {
@@ -155,9 +161,10 @@ def main(folder, first, count):
         "archive": (read_torch, lambda draw: changed(pickled_archive(pickled, members), draw)),
         "gguf": (read_gguf, lambda draw: changed(gguf_base(), draw)),
         "onnx": (read_onnx, lambda draw: changed(onnx_base(), draw)),
+        "program": (read_graph, lambda draw: changed(onnx_base(), draw)),
     }
     unchanged = {"torch": pickled_archive(pickled, members), "gguf": gguf_base(), "onnx": onnx_base()}
-    unchanged["archive"] = unchanged["torch"]
+    unchanged |= {"archive": unchanged["torch"], "program": unchanged["onnx"]}
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     before, failed, refused = set(Path(folder).iterdir()), 0, dict.fromkeys(bases, 0)

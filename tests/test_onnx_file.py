@@ -173,7 +173,7 @@ def one(path, **fields):
     ("fields", "message"),
     [
         ({"dims": [0, 2**62, 2**62]}, r"initializer a\.weight has the shape \(0, "),
-        ({"dims": [-1, 4]}, r"initializer a\.weight has the shape \(18446744073709551615, 4\)"),
+        ({"dims": [-1, 4]}, r"initializer a\.weight has the shape \(-1, 4\)"),
         ({"dims": [1] * 10_000}, r"initializer a\.weight has 10000 axes; expected at most 8$"),
         ({"data_type": 99}, r"initializer a\.weight of shape \(2, 2\) has numbers of the type 99; expected floats"),
         ({"places": {"location": "a.data", "length": "4"}}, r"a\.weight has 4 bytes in a.data; expected 16"),

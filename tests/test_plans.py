@@ -144,25 +144,19 @@ def copied(x):
 
 UNSEEN = {
     "numpy.arcsin": np.arcsin,
-    "numpy.multiply of bool": lambda x: x * np.isnan(x),
     r"numpy.pad with these arguments .* Use mp_core.ops.pad": lambda x: np.pad(x, 1, "reflect", reflect_type="odd"),
     r"ndarray.sum with these arguments .* Use mp_core.ops.sum": lambda x: x.sum(where=False),
     "numpy.exp with `out`": lambda x: np.exp(x, out=np.empty((2, 3), np.float32)),
-    "numpy.power of float64": lambda x: x ** np.float64(2),
-    "numpy.matmul of float64": lambda x: x @ np.ones((3, 2)),
-    "numpy.concatenate of float64": lambda x: np.concatenate([x, np.ones((1, 3))]),
-    "argsort with integers": lambda x: x.argsort(),
+    "power of float32 and float64": lambda x: x ** np.float64(2),
+    "matmul": lambda x: x @ np.ones((3, 2)),
     "ndarray.tolist": lambda x: x.tolist(),
-    "numpy.add of float64": lambda x: np.add(x, np.ones(3)),
     "numpy.maximum with `out`": lambda x: np.maximum(x, 1, out=np.empty((2, 3), np.float32)),
     "numpy.multiply with `dtype`": lambda x: np.multiply(x, 2, dtype=np.float32),
     "numpy.maximum.reduce": lambda x: np.maximum.reduce(x),
     r"numpy.mean with these arguments .* Use mp_core.ops.mean": lambda x: np.mean(x, 1, np.float32),
     r"numpy.mean of bool .* Cast it to float32 before, by mp_core.ops.cast": lambda x: np.mean(x > 0),
     "numpy.where ": lambda x: np.where(x > 0),
-    "mod by NumPy": lambda x: x % 2,
     r"an operator that writes, in .* Write `x = x \+ y`": lambda x: x.__iadd__(1),
-    "a cast from float32 to float64": lambda x: x.astype(np.float64),
     "a conversion to a NumPy array": lambda x: mp.matmul(np.asarray(x), np.eye(3, dtype=np.float32)),
     "a conversion": copied,
     "a decision by its elements": lambda x: x if x[0, 0] else -x,
@@ -223,7 +217,7 @@ def test_wrong_arrays_are_named():
         plan(np.ones((3, 4), np.int64))
     with pytest.raises(ValueError, match="must have at least one array"):
         mp.compile(Dense(2))
-    with pytest.raises(ValueError, match="int32"):
+    with pytest.raises(IndexError, match="must be from 0 to 2; received 1099511627776"):
         mp.compile(Embedding(3, 2), np.array([2**40]))
 
 

@@ -49,5 +49,16 @@ def test_a_policy_sets_the_compute_dtype_of_the_whole_program() -> None:
 
 def test_a_program_with_unknown_nodes_is_refused_with_all_of_them() -> None:
     more = Node("Nonsense", (Value("y"),), ("z",), name="third"), Node("Relu", (), ("u",), {"slope": 1}, name="fourth")
-    with pytest.raises(RefusedError, match=r"(?s)2 nodes.*third \(Nonsense\).*fourth \(Relu\)"):
+    with pytest.raises(RefusedError, match=r"(?s)2 parts.*third \(Nonsense\).*fourth \(Relu\)"):
         ProgramModel(network(*more))
+
+
+def test_without_a_policy_each_value_has_the_type_that_the_program_states() -> None:
+    program = network()
+    halves = {name: x.astype(np.float16) for name, x in program.constants.items()}
+    model = ProgramModel(Program(program.inputs, program.outputs, program.nodes, halves))
+    y = model(X.astype(np.float16))
+    assert y.dtype == np.float16
+    np.testing.assert_allclose(y, expected(), rtol=0.02, atol=0.05)
+    wide = ProgramModel(Program(program.inputs, program.outputs, program.nodes, halves), "float32")(X)
+    assert wide.dtype == np.float32

@@ -20,7 +20,9 @@ from mp_core.arrays.received import (
     imported,
     imported_all,
     imported_out,
+    in_order_of,
     may_overlap,
+    memory_order,
     refuse_masked,
 )
 
@@ -42,7 +44,9 @@ __all__ = [
     "imported",
     "imported_all",
     "imported_out",
+    "in_order_of",
     "may_overlap",
+    "memory_order",
     "out_of_band",
     "refuse_masked",
 ]

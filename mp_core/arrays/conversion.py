@@ -8,16 +8,29 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays.dtypes import ALLOWED, STORED, foreign_name, is_float, is_integer, name_of, parse
 from mp_core.arrays.formats import CASTS
-from mp_core.arrays.received import F32, F64, Array, asarray, check_out, imported, imported_out, may_overlap
+from mp_core.arrays.received import (
+    F32,
+    F64,
+    Array,
+    asarray,
+    check_out,
+    imported,
+    imported_out,
+    in_order_of,
+    may_overlap,
+    memory_order,
+)
 from mp_core.arrays.recorded import comes_from_input, recordable, refuse_recorded, with_numbers
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import convert
 from mp_core.utilities.arguments import boolean
 
-__all__ = ["FORMATS", "cast_any"]
+__all__ = ["FORMATS", "STEP_FORMATS", "cast_any", "wide_of"]
 
 FORMATS: dict[np.dtype[Any], int] = {ALLOWED[name]: number for name, number in CASTS.items()}
 """Float type -> its number in the kernels. Kernels read all of them; they write all except float64."""
+STEP_FORMATS: dict[np.dtype[Any], int] = FORMATS | _pairs.INTEGERS
+"""Type -> its number in elementwise steps (library/elementwise.h)."""
 
 
 @recordable
@@ -34,14 +47,20 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
     if not result.dtype.isnative:
         result[...] = cast_any(x, target, None, saturate)
         return result if out is None else out
+    order = memory_order(x) if out is None else None
+    if order is not None:
+        return in_order_of(order, cast_any(x.transpose(order), wanted, None, saturate))
     if out is not None and may_overlap(x, result):
         x = x.copy()
     source_format, target_format = FORMATS.get(x.dtype), FORMATS.get(target)
     by_numpy = target is F64 or (x.dtype is F64 and target is F32)
     if source_format is not None and target_format is not None and not by_numpy:
         convert(x, result, source_format, target_format, saturate)
-    elif _has_step(x, target) and not saturate and comes_from_input(x):
-        _cast_by_step(x, result)
+    elif x.dtype in STEP_FORMATS and target in STEP_FORMATS and x.size and not saturate and comes_from_input(x):
+        shape, wide = x.shape or (1,), wide_of(x.dtype)
+        formats = (STEP_FORMATS[x.dtype],)
+        out_format = STEP_FORMATS[target]
+        _pairs.elementwise("positive", 0, (x.reshape(shape),), formats, result.reshape(shape), out_format, wide)
     else:
         refuse_recorded(x, f"a cast from {x.dtype} to {wanted} by NumPy")
         # No warning when a signaling NaN becomes quiet. NumPy does warn when NaN becomes an integer.
@@ -51,16 +70,11 @@ def cast_any(x: ArrayLike, dtype: DTypeLike, out: Array | None, saturate: bool) 
     return result if out is None else out
 
 
-def _has_step(x: Array, target: np.dtype[Any]) -> bool:
-    """Return whether a plan can cast these integers or booleans to a float: exactly to float32, then rounded once."""
-    exact = target is F32 or (x.dtype.itemsize == 1 and target in FORMATS and target is not F64)
-    return x.dtype in _pairs.INTEGERS and x.size > 0 and exact
-
-
-def _cast_by_step(x: Array, out: Array) -> None:
-    shape = x.shape or (1,)
-    formats = (_pairs.INTEGERS[x.dtype],)
-    _pairs.elementwise("positive", 0, (x.reshape(shape),), formats, out.reshape(shape), FORMATS[out.dtype])
+def wide_of(dtype: np.dtype[Any]) -> int:
+    """Return the number of the type of 64 bits in which steps compute integers, booleans and float64."""
+    if is_float(dtype):
+        return _pairs.DOUBLE
+    return _pairs.UNSIGNED if dtype.kind == "u" and dtype.itemsize == 8 else _pairs.SIGNED
 
 
 def _stored(dtype: DTypeLike) -> np.dtype[Any] | None:

@@ -180,6 +180,30 @@ def may_overlap(x: Array, out: Array) -> bool:
     return address_of(x) != address_of(out) or x.strides != out.strides or x.itemsize != out.itemsize
 
 
+def memory_order(x: Array) -> tuple[int, ...] | None:
+    """Return the axes of `x` in the order of memory, the largest stride first; None if that is their own order.
+
+    Operations compute in this order, so that a permuted view is not copied: images in channels-first notation stay
+    channels-last in memory.
+
+    Examples
+    --------
+    >>> memory_order(np.zeros((2, 5, 6, 3)).transpose(0, 3, 1, 2))
+    (0, 2, 3, 1)
+    """
+    if x.flags.c_contiguous:
+        return None
+    order = sorted(range(x.ndim), key=lambda axis: x.shape[axis] > 1 and -abs(x.strides[axis]))
+    if any(x.strides[axis] == 0 and x.shape[axis] > 1 for axis in order) or order == list(range(x.ndim)):
+        return None
+    return tuple(order)
+
+
+def in_order_of(order: tuple[int, ...], x: Array) -> Array:
+    """Return the view whose axes, permuted by `order`, are those of `x`: the inverse of ``transpose(order)``."""
+    return x.transpose([order.index(axis) for axis in range(x.ndim)])
+
+
 def contiguous(x: Array) -> Array:
     """Return `x` if it is C-contiguous, otherwise a copy that is. A recording notes the copy."""
     copy: Array = x if x.flags.c_contiguous else copied(x)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
+from mp_core.arrays.dtypes import ALLOWED
 from mp_core.arrays.holding import ACTIVE_HOLDERS, Override, current_holder, current_recording, run_in_recording
 from mp_core.arrays.recorded_array import BIT_EQUAL_FUNCTIONS, Equivalent, Recorded, address_of, is_recorded
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
@@ -48,7 +49,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _COMPUTED = ("float32", "float16", "bfloat16")
-"""The dtypes in which the steps of a plan compute."""
+"""The floats in which all steps of a plan compute."""
 
 STAND_INS: dict[type, Callable[[Any, Callable[..., Any], Any, dict[str, Any]], Any]] = {}
 """Type of a stand-in for arrays -> ``call(stand_in, operation, args, kwargs)``, called in place of the operation.
@@ -265,7 +266,7 @@ class Recording:
             first, inputs = [self._mask(inputs[0])], inputs[1:]
         dtype = _common_type(function, inputs)
         for name in (dtype.name, *(x.dtype.name for x in inputs if type(x) is Recorded)):
-            if name not in _COMPUTED and not (self.is_eager and name == "float64"):
+            if "float8" in name:
                 self.refuse(f"numpy.{function.__name__} of {name}")
         inputs = tuple(x if type(x) is Recorded else np.asarray(x, _operand_type(x, dtype)) for x in inputs)
         return self.call(operation, (*first, *inputs), {"dtype": dtype})
@@ -292,9 +293,10 @@ class Recording:
 
     def _takes(self, same: Equivalent, given: str, is_recorded: bool) -> bool:
         """Return whether the operation's result has the dtype of NumPy's result for an argument of dtype `given`."""
-        if given in _COMPUTED or same.takes_all or (given == "float64" and self.is_eager):
+        if given in (*_COMPUTED, "float64"):
             return True
-        return given == "bool" if same.takes_bools else not (is_recorded or same.is_ufunc or given == "float64")
+        is_operand = is_recorded or same.is_ufunc
+        return not is_operand or (ALLOWED[given].kind if given in ALLOWED else "V") in same.others
 
     def _mask(self, x: Any) -> Any:
         """Return the condition of :func:`numpy.where` as booleans."""
@@ -339,8 +341,6 @@ class Recording:
             return Recorded(self, x)
         if self.tape.holds(address_of(x)):
             return x
-        if x.dtype.kind in "iu":
-            self.refuse(f"{name} with integers for results (cast integers to floats first)")
         self.refuse(f"{name} by NumPy (mp_core has no step for these arguments)")
 
 
@@ -363,8 +363,12 @@ def _is_number(x: Any) -> bool:
 
 def _common_type(function: Any, inputs: tuple[Any, ...]) -> np.dtype[Any]:
     """Return the dtype in which NumPy computes a function of these arrays and Python numbers."""
-    samples = [x if _is_number(x) else np.empty(0, x.dtype) for x in inputs]
-    common: Any = np.where(np.empty(0, bool), *samples) if function is np.where else functools.reduce(np.add, samples)
+    samples: Any = [x if _is_number(x) else np.empty(0, x.dtype) for x in inputs]
+    if function is np.where:
+        samples.insert(0, np.empty(0, bool))
+    common = function(*samples)
+    if common.dtype == np.bool_:  # of a comparison
+        common = functools.reduce(np.add, samples)
     return common.dtype  # type: ignore[no-any-return]
 
 

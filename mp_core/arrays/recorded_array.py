@@ -48,9 +48,7 @@ class Equivalent(NamedTuple):
     name: str  # the name of the function or method, for errors
     operation: Callable[..., Any]  # takes the same arguments
     is_ufunc: bool = False  # whether all arguments are operands
-    # takes_bools, takes_all: Whether it takes booleans, or every dtype, besides the floats in which steps compute
-    takes_bools: bool = False
-    takes_all: bool = False
+    others: str = ""  # the kinds of dtypes that it takes besides floats, with NumPy's dtype of the result
     # Used in place of `operation` if no operand is a variable; needed where NumPy's result has another dtype then
     of_arrays: Callable[..., Any] | None = None
 
@@ -219,7 +217,7 @@ class Recorded:
 
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __ifloordiv__ = __imod__ = __ipow__ = __imatmul__ = _in_place
     __iand__ = __ior__ = __ixor__ = __ilshift__ = __irshift__ = _in_place
-    __divmod__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __contains__ = _operator
+    __divmod__ = __contains__ = _operator
     __copy__ = __deepcopy__ = __reduce_ex__ = _operator
 
     __add__, __radd__ = _by(np.add), _by(np.add, reflected=True)
@@ -235,6 +233,8 @@ class Recorded:
     __and__, __rand__ = _by(np.bitwise_and), _by(np.bitwise_and, reflected=True)
     __or__, __ror__ = _by(np.bitwise_or), _by(np.bitwise_or, reflected=True)
     __xor__, __rxor__ = _by(np.bitwise_xor), _by(np.bitwise_xor, reflected=True)
+    __lshift__, __rlshift__ = _by(np.left_shift), _by(np.left_shift, reflected=True)
+    __rshift__, __rrshift__ = _by(np.right_shift), _by(np.right_shift, reflected=True)
     __invert__, __rpow__ = _by(np.invert), _by(np.power, reflected=True)
 
     def __pos__(self) -> Any:

@@ -22,6 +22,7 @@ from mp_core.cli import (
     demo,
     embed,
     generate,
+    graphs,
     options,
     product_plan,
     profile,
@@ -125,6 +126,7 @@ def _parser() -> Parser:
     generate.add_command(commands)
     serve.add_command(commands)
     choose.add_command(commands)
+    graphs.add_command(commands)
     profile.add_command(commands)
     tune.add_command(commands)
     checkpoints.add_commands(commands)

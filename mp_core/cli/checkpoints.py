@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mp_core.cli import calibrated, demo, finite_outputs, options, reports
+from mp_core.cli import calibrated, demo, finite_outputs, graphs, options, reports
 from mp_core.cli.common import DONE, FAILED, finite, printable
 from mp_core.cli.grammar import new_command
 from mp_core.cli.policies import stored_map, stored_policy
@@ -41,10 +41,10 @@ _OTHER_FORMATS = {
 def add_commands(commands: Any) -> None:
     """Add `convert`, `inspect` and `verify` to the program."""
     _add_convert(commands)
-    examples = ["inspect MODEL", "inspect MODEL --all", "inspect model.safetensors --json"]
-    summary = "list the tensors of a checkpoint and the range of their values"
+    examples = ["inspect MODEL", "inspect MODEL --all", "inspect model.safetensors --json", "inspect model.onnx"]
+    summary = "list the tensors of a checkpoint and the range of their values, or the operators of an ONNX file"
     inspect = new_command(commands, "inspect", _inspect, summary, examples)
-    options.add_model(inspect, _SOURCE)
+    options.add_model(inspect, f"{_SOURCE}, or ONNX file")
     options.add(inspect, "all", "json", "threads", "quiet", "no-progress")
 
     examples = ["verify MODEL OTHER", "verify MODEL OTHER --rtol 0.01 --json report.json"]
@@ -274,6 +274,10 @@ def _convert_streamed(arguments: argparse.Namespace, policy: str, pairs: Sequenc
 
 def _inspect(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments, _path_of(arguments.model))
+    if arguments.model.lower().endswith(".onnx"):
+        graph = graphs.contents(arguments.model)
+        options.show(arguments, graph, lambda: "\n".join(graphs.contents_text(graph)))
+        return DONE
     report = checkpoint.inspect(arguments.model, show_progress=options.shows_progress(arguments))
     options.show(arguments, report, lambda: "\n".join(reports.contents(report, every=arguments.all)))
     return DONE

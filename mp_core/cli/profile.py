@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.cli import options
+from mp_core.arrays import Array
+from mp_core.cli import graphs, options
 from mp_core.cli.benchmark import Limit, measure
-from mp_core.cli.common import DONE, positive
+from mp_core.cli.common import DONE, positive, printable
 from mp_core.cli.grammar import new_command
 from mp_core.files.checkpoint.output import new_file
 from mp_core.layers.plans import ForwardPlan, Operation
@@ -23,34 +24,59 @@ __all__ = ["add_command", "rows_of", "table"]
 def add_command(commands: Any) -> None:
     """Add `profile` to the program."""
     examples = "profile MODEL", "profile MODEL --policy int8 --batch-size 1 --plot profile.svg"
-    summary = "show how long each operation of an encoder takes"
+    summary = "show how long each operation of an encoder or of an ONNX file takes"
     command = new_command(commands, "profile", _profile, summary, examples)
-    options.add_model(command)
+    options.add_model(command, "folder of an encoder or of a program, or ONNX file")
     options.add(command, "policy")
-    command.add_argument("--batch-size", type=positive, default=8, metavar="N", help="number of texts (default: 8)")
-    command.add_argument("--length", type=positive, default=64, metavar="N", help="tokens per text (default: 64)")
+    command.add_argument(
+        "--batch-size",
+        type=positive,
+        default=8,
+        metavar="N",
+        help="number of texts, or an unknown first length of a graph (default: 8)",
+    )
+    command.add_argument(
+        "--length",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="tokens per text, or other unknown lengths of a graph (default: 64)",
+    )
     options.add(command, "json", "plot", "threads", "quiet")
 
 
 def _profile(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments, arguments.model)
+    model, inputs, what = (_graph if graphs.is_graph(arguments.model) else _encoder)(arguments)
+    rows = rows_of(ForwardPlan(model, inputs, {}).profile(repeat=20))
+    report: dict[str, Any] = {"isa": config.isa(), "threads": config.get_num_threads(), "rows": rows}
+    report |= {"batch": arguments.batch_size, "length": arguments.length, "policy": model.dtype_policy.name}
+    total = sum(row["seconds"] for row in rows)
+    threads = f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
+    heading = f"{what}, {report['policy']}, {report['isa']}, {threads}: {total * 1e3:.3g} ms"
+    options.show(arguments, report, lambda: f"{heading}\n{table(rows)}")
+    if arguments.plot is not None:
+        _plot(Path(arguments.plot), rows)
+    return DONE
+
+
+def _encoder(arguments: argparse.Namespace) -> tuple[Any, tuple[Array, ...], str]:
+    """Return the network of an encoder, its inputs, and what they are."""
     options.check_model(arguments)
     encoder = TextEncoder.from_folder(arguments.model, arguments.policy)
     if arguments.length > encoder.max_length:
         reason = refusal(str(arguments.length), f"must be at most {encoder.max_length}")
         raise argparse.ArgumentError(None, f"argument --length: {reason}")
-    ids = np.ones((arguments.batch_size, arguments.length), np.int32)
-    rows = rows_of(ForwardPlan(encoder.model, (ids,), {}).profile(repeat=20))
-    report: dict[str, Any] = {"isa": config.isa(), "threads": config.get_num_threads(), "rows": rows}
-    report |= {"batch": arguments.batch_size, "length": arguments.length, "policy": encoder.model.dtype_policy.name}
-    total = sum(row["seconds"] for row in rows)
     texts = f"{arguments.batch_size} text{'s' * (arguments.batch_size > 1)} of {arguments.length} tokens"
-    threads = f"{report['threads']} thread{'s' * (report['threads'] > 1)}"
-    heading = f"{texts}, {report['policy']}, {report['isa']}, {threads}: {total * 1e3:.3g} ms"
-    options.show(arguments, report, lambda: f"{heading}\n{table(rows)}")
-    if arguments.plot is not None:
-        _plot(Path(arguments.plot), rows)
-    return DONE
+    return encoder.model, (np.ones((arguments.batch_size, arguments.length), np.int32),), texts
+
+
+def _graph(arguments: argparse.Namespace) -> tuple[Any, tuple[Array, ...], str]:
+    """Return the model of a graph, its inputs, and what they are."""
+    model = graphs.opened(arguments.model, arguments.policy)
+    inputs = graphs.examples_for(model, arguments.batch_size, arguments.length)
+    shapes = (f"{name} {x.shape}" for name, x in zip(model.input_names, inputs, strict=True))
+    return model, tuple(inputs), printable(", ".join(shapes))
 
 
 def rows_of(operations: list[Operation]) -> list[dict[str, Any]]:

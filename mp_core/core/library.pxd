@@ -185,7 +185,7 @@ cdef extern from "library/operation.h" nogil:
         MP_OPERATION_ATTENTION_GRADIENT, MP_OPERATION_WINDOWS, MP_OPERATION_RANDOM, MP_OPERATION_POOLING_GRADIENT
         MP_OPERATION_SUMS_JOIN, MP_OPERATION_ROTARY, MP_OPERATION_LOOK_UP, MP_OPERATION_STORE, MP_OPERATION_PLACES
         MP_OPERATION_POOLING, MP_OPERATION_ATTENTION, MP_OPERATION_PRODUCT, MP_OPERATION_WINDOW_POOLING
-        MP_OPERATION_DEPTHWISE
+        MP_OPERATION_DEPTHWISE, MP_OPERATION_INDEXED, MP_OPERATION_ORDER
 
     ctypedef struct mp_operation:
         const char *name
@@ -331,7 +331,10 @@ cdef extern from "library/row_sums.h" nogil:
 
 cdef extern from "library/elementwise.h" nogil:
     enum:
-        MP_BOOL, MP_BYTE
+        MP_BOOL, MP_I16, MP_U16, MP_U32, MP_I64, MP_U64
+
+    ctypedef enum mp_wide:
+        MP_SINGLE, MP_SIGNED, MP_UNSIGNED, MP_DOUBLE
 
     ctypedef int mp_elementwise_function
     const char *const *const mp_elementwise_names
@@ -345,6 +348,7 @@ cdef extern from "library/elementwise.h" nogil:
     ctypedef struct mp_elementwise:
         mp_elementwise_function function
         mp_activation activation
+        mp_wide wide
         int axes
         Py_ssize_t *shape
         mp_operand operand[3]

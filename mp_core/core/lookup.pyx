@@ -5,13 +5,41 @@ from libc.stdint cimport int32_t
 from libc.string cimport memset
 
 from mp_core.core.library cimport (
-    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_LOOK_UP, MP_OPERATION_PLACES, MP_OPERATION_STORE,
-    MP_OPERATION_TAKEN_ROWS, mp_cost, mp_look_up, mp_places, mp_store,
+    MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_INDEXED, MP_OPERATION_LOOK_UP, MP_OPERATION_ORDER, MP_OPERATION_PLACES,
+    MP_OPERATION_STORE, MP_OPERATION_TAKEN_ROWS, mp_cost, mp_look_up, mp_places, mp_recorder, mp_store, mp_wide,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.training cimport mp_taken_rows
 
 cnp.import_array()
+
+cdef extern from "library/indexed.h" nogil:
+    ctypedef enum mp_indexed_how:
+        MP_READ, MP_REPLACE, MP_ADD_TO, MP_MULTIPLY_BY, MP_LARGEST_OF, MP_SMALLEST_OF
+
+    ctypedef struct mp_indexed:
+        mp_indexed_how how
+        char *array
+        char *other
+        const char *indices
+        int size, format, index_bytes, axes
+        Py_ssize_t *shape
+        Py_ssize_t *array_stride
+        Py_ssize_t *other_stride
+        Py_ssize_t *index_stride
+        Py_ssize_t step, limit
+
+cdef extern from "library/order.h" nogil:
+    ctypedef struct mp_order:
+        const char *x
+        int format, size
+        mp_wide wide
+        int descending, extreme
+        int32_t *out
+        Py_ssize_t outer, n, inner, k
+
+HOW = {"read": MP_READ, "replace": MP_REPLACE, "add": MP_ADD_TO, "multiply": MP_MULTIPLY_BY, "maximum": MP_LARGEST_OF,
+       "minimum": MP_SMALLEST_OF}
 
 
 cdef mp_look_up describe(cnp.ndarray table, cnp.ndarray indices, cnp.ndarray out, int dst_format) noexcept:
@@ -84,6 +112,70 @@ def sum_by_index(int fmt, cnp.ndarray x not None, cnp.ndarray indices not None, 
                      mp_cost(s.rows, 0, MP_NO_ARITHMETIC,
                              cnp.PyArray_NBYTES(x) + cnp.PyArray_NBYTES(out))) == MP_NO_ROW:
         raise IndexError(f"an index is outside of the table, which has {s.limit} rows")
+
+
+cdef void add_axis(mp_indexed *t, Py_ssize_t length, Py_ssize_t array, Py_ssize_t other, Py_ssize_t indices,
+                   bint apart) noexcept:
+    """Add an axis with these strides. Unless it stays apart, merge it with the axis before it, or leave it out, if
+    possible.
+
+    While a plan is recorded the first axis stays, since its length may differ from run to run.
+    """
+    cdef int last = t.axes - 1
+    if not apart and length == 1:
+        return
+    if (not apart and t.array_stride[last] == array * length and t.other_stride[last] == other * length
+            and t.index_stride[last] == indices * length):
+        length *= t.shape[last]
+    else:
+        last += 1
+        t.axes += 1
+    t.shape[last], t.array_stride[last], t.other_stride[last], t.index_stride[last] = length, array, other, indices
+
+
+def at_indices(str how not None, int fmt, cnp.ndarray array not None, cnp.ndarray other not None,
+               cnp.ndarray indices not None, Py_ssize_t step, Py_ssize_t limit):
+    """Read, replace or combine the elements of an array at indices along one axis; `how` is a key of :data:`HOW`.
+
+    All arrays have the same shape, with at least one axis and no length 0, and any strides. `array` has the stride 0
+    along the axis of the indices (or length 1), along which `step` are the bytes between two of `limit` elements.
+    `other` is what is written (for "read"), or the elements that replace or are combined. Indices are int32 or int64;
+    negative ones count from the end. `fmt` is the type of combined elements: float32, float64, int32 or int64. Raise
+    IndexError for an index out of range.
+    """
+    cdef mp_indexed t
+    cdef int axis
+    cdef cnp.ndarray out = other if how == "read" else array
+    memset(&t, 0, sizeof(t))
+    t.how, t.format, t.size = <mp_indexed_how><int>HOW[how], fmt, <int>cnp.PyArray_ITEMSIZE(array)
+    t.array, t.other, t.indices = cnp.PyArray_BYTES(array), cnp.PyArray_BYTES(other), cnp.PyArray_BYTES(indices)
+    t.index_bytes, t.step, t.limit = cnp.PyArray_ITEMSIZE(indices), step, limit
+    for axis in range(cnp.PyArray_NDIM(other)):
+        add_axis(&t, cnp.PyArray_DIM(other, axis), cnp.PyArray_STRIDE(array, axis), cnp.PyArray_STRIDE(other, axis),
+                 cnp.PyArray_STRIDE(indices, axis), axis == 0 or (t.axes == 1 and mp_recorder()[0] != NULL))
+    # The number of rows may differ between runs, unless axis 0 is that of the indices: its limit would change too.
+    if run_operation(MP_OPERATION_INDEXED, &t, "look-up" if how == "read" else "scatter", out,
+                     mp_cost(t.shape[0] if t.axes > 1 and t.array_stride[0] else 0, 0, MP_NO_ARITHMETIC,
+                             2 * cnp.PyArray_NBYTES(other) + cnp.PyArray_SIZE(other) * t.index_bytes)) == MP_NO_ROW:
+        raise IndexError(f"an index is outside of an axis of length {limit}")
+
+
+def find_order(int fmt, int wide, cnp.ndarray x not None, cnp.ndarray out not None, bint descending, bint extreme):
+    """Set out[outer, :, inner] to the places of the first elements of x[outer, :, inner] in order (library/order.h).
+
+    Both arrays are C-contiguous, with three axes of which no length is 0. `out` is int32; its middle length is the
+    number of places. `fmt` and `wide` are as for :func:`mp_core.core.pairs.elementwise`, without SINGLE.
+    """
+    cdef mp_order s
+    memset(&s, 0, sizeof(s))
+    s.x, s.format, s.size, s.wide = cnp.PyArray_BYTES(x), fmt, <int>cnp.PyArray_ITEMSIZE(x), <mp_wide>wide
+    s.out, s.descending, s.extreme = <int32_t *>cnp.PyArray_DATA(out), descending, extreme
+    s.outer, s.n, s.inner, s.k = (
+        cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1), cnp.PyArray_DIM(x, 2), cnp.PyArray_DIM(out, 1))
+    if s.n >= 1 << 31:
+        raise MemoryError(f"no memory to sort {s.n} elements")
+    run_operation(MP_OPERATION_ORDER, &s, "order", out,
+                  mp_cost(s.outer, 0, MP_NO_ARITHMETIC, cnp.PyArray_NBYTES(x) + cnp.PyArray_NBYTES(out)))
 
 
 def count_places(cnp.ndarray ids not None, int32_t padding, cnp.ndarray places not None):

@@ -8,9 +8,19 @@ BOOL: int
 FUNCTIONS: dict[str, int]
 RANDOM: dict[str, int]
 INTEGERS: dict[np.dtype[Any], int]
+SINGLE: int
+SIGNED: int
+UNSIGNED: int
+DOUBLE: int
 
 def elementwise(
-    name: str, activation: int, operands: tuple[_Array, ...], formats: tuple[int, ...], out: _Array, out_format: int
+    name: str,
+    activation: int,
+    operands: tuple[_Array, ...],
+    formats: tuple[int, ...],
+    out: _Array,
+    out_format: int,
+    wide: int,
 ) -> None: ...
 def add_windows(fmt: int, x: _Array, to: _Array) -> None: ...
 def randomize(

@@ -8,11 +8,11 @@ from libc.math cimport ceil
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from mp_core.core.header cimport MP_I8, MP_I32, MP_SATURATE, mp_activation, mp_element_bytes
+from mp_core.core.header cimport MP_I8, MP_I32, MP_SATURATE, MP_U8, mp_activation, mp_element_bytes
 from mp_core.core.library cimport (
-    MP_BOOL, MP_BYTE, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_RANDOM, MP_OPERATION_ROTARY,
-    MP_OPERATION_WINDOWS, mp_cost, mp_elementwise, mp_elementwise_names, mp_elementwise_operands, mp_join_axes,
-    mp_recorder, mp_rotary,
+    MP_BOOL, MP_DOUBLE, MP_I16, MP_I64, MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_ELEMENTWISE, MP_OPERATION_RANDOM,
+    MP_OPERATION_ROTARY, MP_OPERATION_WINDOWS, MP_SIGNED, MP_SINGLE, MP_U16, MP_U32, MP_U64, MP_UNSIGNED, mp_cost,
+    mp_elementwise, mp_elementwise_names, mp_elementwise_operands, mp_join_axes, mp_recorder, mp_rotary, mp_wide,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.training cimport (
@@ -23,19 +23,22 @@ cnp.import_array()
 
 BOOL = MP_BOOL  # the format of bool
 RANDOM = {"dropout": MP_DROPOUT, "uniform": MP_UNIFORM, "normal": MP_NORMAL, "next key": MP_NEXT_KEY}
-INTEGERS = {np.dtype("bool"): MP_BYTE, np.dtype("uint8"): MP_BYTE, np.dtype("int8"): MP_I8, np.dtype("int32"): MP_I32}
+INTEGERS = {np.dtype(name): number for name, number in {
+    "bool": MP_BOOL, "int8": MP_I8, "uint8": MP_U8, "int16": MP_I16, "uint16": MP_U16, "int32": MP_I32,
+    "uint32": MP_U32, "int64": MP_I64, "uint64": MP_U64}.items()}
+SINGLE, SIGNED, UNSIGNED, DOUBLE = MP_SINGLE, MP_SIGNED, MP_UNSIGNED, MP_DOUBLE  # the types in which it computes
 FUNCTIONS = {}  # name -> number: the rows of library/elementwise.def
 while mp_elementwise_names[len(FUNCTIONS)] != NULL:
     FUNCTIONS[mp_elementwise_names[len(FUNCTIONS)].decode()] = len(FUNCTIONS)
 
 
 def elementwise(str name not None, int activation, tuple operands not None, tuple formats not None,
-                cnp.ndarray out not None, int out_format):
+                cnp.ndarray out not None, int out_format, int wide):
     """Compute out = function(activation(first), second, ...); `name` is a key of :data:`FUNCTIONS`.
 
     All arrays have the same shape, with at least one axis and no length 0. Operands have any strides; `out` is
-    C-contiguous. Formats are those of floats, BOOL (for the mask of "where" and results of comparisons), and for
-    operands also those of :data:`INTEGERS`.
+    C-contiguous. `wide` is the type of the computation. With SINGLE, formats are those of floats and BOOL (for the mask
+    of "where" and results of comparisons); otherwise also those of float64 and of :data:`INTEGERS`.
     """
     cdef mp_elementwise e
     cdef cnp.ndarray x
@@ -45,6 +48,7 @@ def elementwise(str name not None, int activation, tuple operands not None, tupl
     if len(operands) != mp_elementwise_operands[<int>FUNCTIONS[name]]:
         raise TypeError(f"{name} takes {mp_elementwise_operands[<int>FUNCTIONS[name]]} arrays, not {len(operands)}")
     e.function, e.activation, e.axes = FUNCTIONS[name], <mp_activation>activation, cnp.PyArray_NDIM(out)
+    e.wide = <mp_wide>wide
     for axis in range(e.axes):
         e.shape[axis] = cnp.PyArray_DIM(out, axis)
     for i, x in enumerate(operands):

@@ -58,6 +58,17 @@ class Program:
     constants: Mapping[str, Array] = field(default_factory=dict)
     name: str = ""
 
+    def captured(self) -> list[str]:
+        """Return the names of the values that come from the program around this one."""
+        known = {x.name for x in self.inputs} | self.constants.keys()
+        found: dict[str, None] = {}
+        for node in self.nodes:
+            inner = [name for x in node.options.values() if isinstance(x, Program) for name in x.captured()]
+            found.update(dict.fromkeys(name for name in (*node.inputs(), *inner) if name not in known))
+            known.update(node.outputs)
+        found.update(dict.fromkeys(name for name in self.outputs if name not in known))
+        return [*found]
+
 
 def values_in(tree: Any) -> Iterator[str]:
     """Yield the names of the values in a tree of arguments.

@@ -14,6 +14,7 @@ from mp_core.layers.forms.products import packed
 from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
+from mp_core.ops.convolution_specs import Padding
 from mp_core.ops.elementwise import concatenated
 from mp_core.utilities.arguments import positive_integer
 
@@ -27,7 +28,8 @@ _PARAMETERS = """
         Number of output channels.
     kernel_size, strides, dilation_rate : int or sequence of int
         One number for all spatial axes, or one for each.
-    padding : {"valid", "same"}, of Conv1D also "causal"
+    padding : {"valid", "same"} or sequence of (int, int), of Conv1D also "causal"
+        Pairs are the places of zeros before and after each spatial axis.
         With "causal", an output depends only on its own position and earlier ones.
     data_format : {"channels_last", "channels_first"}, optional
         Position of the channels axis in inputs and outputs; default: last.
@@ -60,7 +62,7 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         filters: int,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int] = 1,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         dilation_rate: int | Sequence[int] = 1,
         groups: int = 1,

@@ -7,6 +7,7 @@ from mp_core.arrays import Array
 from mp_core.layers import activations, initializers
 from mp_core.layers.matrix import MatrixLayer
 from mp_core.layers.spatial import Spatial
+from mp_core.ops.convolution_specs import Padding, pairs_of
 from mp_core.ops.elementwise import floating
 from mp_core.ops.spatial import data_format_of, sizes_of, spans_of
 from mp_core.policies.autocast import AutoCastVariable
@@ -21,12 +22,14 @@ class KernelLayer(Spatial):
     """A layer that applies a kernel at every position of its inputs."""
 
     _paddings: ClassVar[tuple[str, ...]] = ("valid", "same")
+    _takes_pairs: ClassVar[bool] = True
+    """Whether `padding` may also be (before, after) for each spatial axis."""
 
     def __init__(
         self,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int],
-        padding: str,
+        padding: Padding,
         data_format: str | None,
         dilation_rate: int | Sequence[int],
         activation: Any,
@@ -35,7 +38,9 @@ class KernelLayer(Spatial):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if padding not in self._paddings:
+        if isinstance(padding, list | tuple) and self._takes_pairs:
+            padding = pairs_of(padding, self._rank)
+        elif padding not in self._paddings:
             raise ValueError(f"`padding` must be {' or '.join(map(repr, self._paddings))}; received {padding!r}")
         self.kernel_size = sizes_of(kernel_size, "kernel_size", self._rank)
         self.strides = sizes_of(strides, "strides", self._rank)
@@ -64,7 +69,7 @@ class ConvolutionBase(KernelLayer, MatrixLayer):
         filters: int,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int],
-        padding: str,
+        padding: Padding,
         data_format: str | None,
         dilation_rate: int | Sequence[int],
         activation: Any,

@@ -9,6 +9,7 @@ from mp_core.layers import activations, initializers
 from mp_core.layers.convolution_base import KernelLayer
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
+from mp_core.ops.convolution_specs import Padding
 from mp_core.ops.elementwise import floating
 from mp_core.utilities.arguments import positive_integer
 
@@ -20,7 +21,8 @@ _PARAMETERS = """
     ----------
     kernel_size, strides, dilation_rate : int or sequence of int
         One number for all spatial axes, or one for each.
-    padding : {"valid", "same"}
+    padding : {"valid", "same"} or sequence of (int, int)
+        Pairs are the places of zeros before and after each spatial axis.
     depth_multiplier : int
         Number of kernels per channel, and so of output channels per input channel.
     data_format : {"channels_last", "channels_first"}, optional
@@ -41,7 +43,7 @@ class DepthwiseBase(KernelLayer):
         self,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int] = 1,
-        padding: str = "valid",
+        padding: Padding = "valid",
         depth_multiplier: int = 1,
         data_format: str | None = None,
         dilation_rate: int | Sequence[int] = 1,

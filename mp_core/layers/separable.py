@@ -10,6 +10,7 @@ from mp_core.layers.depthwise import DepthwiseBase
 from mp_core.layers.forms.products import packed
 from mp_core.layers.shapes import Shape
 from mp_core.layers.spatial import with_example
+from mp_core.ops.convolution_specs import Padding
 from mp_core.utilities.arguments import positive_integer
 
 __all__ = ["SeparableConv1D", "SeparableConv2D"]
@@ -23,7 +24,8 @@ _PARAMETERS = """
         Number of output channels.
     kernel_size, strides, dilation_rate : int or sequence of int
         For the depthwise convolution: one number for all spatial axes, or one for each.
-    padding : {"valid", "same"}
+    padding : {"valid", "same"} or sequence of (int, int)
+        Pairs are the places of zeros before and after each spatial axis.
     data_format : {"channels_last", "channels_first"}, optional
         Position of the channels axis in inputs and outputs; default: last.
     depth_multiplier : int
@@ -55,7 +57,7 @@ class _SeparableConv(DepthwiseBase):
         filters: int,
         kernel_size: int | Sequence[int],
         strides: int | Sequence[int] = 1,
-        padding: str = "valid",
+        padding: Padding = "valid",
         data_format: str | None = None,
         dilation_rate: int | Sequence[int] = 1,
         depth_multiplier: int = 1,

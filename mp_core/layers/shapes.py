@@ -7,6 +7,7 @@ None if a trial call must find the shape, or raise the error for an invalid one.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mp_core.ops.convolution_specs import Padding
 from mp_core.utilities.arguments import axes_of
 
 if TYPE_CHECKING:
@@ -64,14 +65,17 @@ def windowed_shape(
     shape: Shape,
     spans: Sequence[int],
     strides: Sequence[int],
-    padding: str,
+    padding: Padding,
     data_format: str,
     channels: int | None,
 ) -> Shape | None:
     """Return the output shape of a layer that maps windows to positions; None if no window fits."""
     first = 1 if data_format == "channels_last" else 2
-    lengths = zip(shape[first : first + len(spans)], spans, strides, strict=True)
-    places = [_windows_along(*each, padding) for each in lengths]
+    lengths: Sequence[int | None] = shape[first : first + len(spans)]
+    if not isinstance(padding, str):
+        lengths = [None if n is None else n + sum(pair) for n, pair in zip(lengths, padding, strict=True)]
+        padding = "valid"
+    places = [_windows_along(*each, padding) for each in zip(lengths, spans, strides, strict=True)]
     if 0 in places:
         return None
     return (shape[0], *places, channels) if first == 1 else (shape[0], channels, *places)

@@ -31,6 +31,8 @@ EAGER_ONLY: dict[str, str] = {
     "pad_zeros": "use `pad` with 0.0",
     "rotary": "Keras has no such operation: call it in a layer",
     "convert_to_numpy": "gives elements: a symbolic array has none",
+    "gather_nd": "Keras has no such operation: call it in a layer",
+    "put_along_axis": "Keras has no such operation: use scatter_update, or call it in a layer",
     "take_rows": "its table belongs to a layer: use Embedding",
     "token_places": "Keras has no such operation: call it in a layer",
     "ragged_attention": "functional models cannot have concatenated texts as inputs: call it in a layer",

@@ -46,6 +46,7 @@ _PARAMETERS = """
 
 
 class _ConvTranspose(ConvolutionBase):
+    _takes_pairs = False
     """The base of transposed convolutions: they compute the gradient of a convolution for its inputs."""
 
     _sample_independence = "always"

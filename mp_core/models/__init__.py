@@ -18,6 +18,7 @@ from mp_core.models.templates import Template
 from mp_core.models.text_encoder import BertEncoder, TextEncoder
 
 if TYPE_CHECKING:
+    from mp_core.programs import ProgramModel
     from mp_core.training.models import Functional, Model
     from mp_core.training.sequential import Sequential
 
@@ -36,6 +37,7 @@ __all__ = [
     "M3Vectors",
     "Model",
     "MultiVectorEncoder",
+    "ProgramModel",
     "Reranker",
     "Sampling",
     "Sequential",
@@ -52,22 +54,23 @@ __all__ = [
     "save_model",
 ]
 
-_OF_KERAS = {
+_LATER = {
     **dict.fromkeys(("Functional", "Model"), "training.models"),
     "Sequential": "training.sequential",
     **dict.fromkeys(("load_model", "save_model"), "training.saving"),
     "clone_model": "training.saving.cloning",
     "model_from_json": "training.saving.text",
+    "ProgramModel": "programs",
 }
-"""Name in ``keras.models`` -> the module of mp_core that defines it. The module is imported at the first use."""
+"""Name -> the module of mp_core that defines it. The module is imported at the first use."""
 
 if not TYPE_CHECKING:  # so that type checkers report names that are not imported above
 
     def __getattr__(name: str) -> Any:
-        """Return a member of ``keras.models`` that another module defines."""
-        if name not in _OF_KERAS:
+        """Return a name that another module defines."""
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"mp_core.{_OF_KERAS[name]}"), name)
+        return getattr(import_module(f"mp_core.{_LATER[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -34,7 +34,18 @@ from mp_core.ops.arrangement import (
     zeros_like,
 )
 from mp_core.ops.attention import dot_product_attention, ragged_attention
-from mp_core.ops.choosing import argsort, repeat, roll, sort, take, tile, top_k
+from mp_core.ops.bits import (
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    left_shift,
+    right_shift,
+)
+from mp_core.ops.choosing import argsort, repeat, roll, sort, tile, top_k
 from mp_core.ops.comparisons import equal, greater, greater_equal, less, less_equal, not_equal
 from mp_core.ops.composed import (
     abs,
@@ -44,6 +55,7 @@ from mp_core.ops.composed import (
     floor,
     logsumexp,
     norm,
+    prod,
     reciprocal,
     round,
     sign,
@@ -98,6 +110,16 @@ from mp_core.ops.functions import (
     square,
     where,
 )
+from mp_core.ops.indexing import (
+    gather_nd,
+    put_along_axis,
+    scatter,
+    scatter_update,
+    slice,
+    slice_update,
+    take,
+    take_along_axis,
+)
 from mp_core.ops.logic import (
     all,
     any,
@@ -148,7 +170,7 @@ from mp_core.ops.pooling import ragged_pool
 from mp_core.ops.pools import adaptive_average_pool, adaptive_max_pool, average_pool, max_pool
 from mp_core.ops.qlinear import qlinear_matmul
 from mp_core.ops.quantized import dequantize_linear, dynamic_quantize_linear, matmul_integer, quantize_linear
-from mp_core.ops.quotients import floor_divide, mod
+from mp_core.ops.quotients import floor_divide, fmod, mod
 from mp_core.ops.recurrent import gru, lstm, simple_rnn
 from mp_core.ops.resizing import resize
 from mp_core.ops.rows import layer_norm, log_softmax, rms_norm, softmax
@@ -159,23 +181,26 @@ from mp_core.utilities.absent import refusing
 __all__ = [
     "PackedMatrix", "abs", "absolute", "adaptive_average_pool", "adaptive_max_pool", "add", "all", "any", "arange",
     "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax", "argmin", "argsort", "average_pool",
-    "batch_normalization", "broadcast_to", "cast", "ceil", "celu", "clip", "concatenate", "conv", "conv_transpose",
-    "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv", "dequantize_linear", "divide",
-    "dot", "dot_product_attention", "dynamic_matmul", "dynamic_quantize_linear", "einsum", "elu", "equal", "erf",
-    "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip", "floor", "floor_divide", "full",
-    "full_like", "gate", "gelu", "glu", "greater", "greater_equal", "group_normalization", "gru", "hard_shrink",
-    "hard_sigmoid", "hard_silu", "hard_swish", "hard_tanh", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu",
-    "less", "less_equal", "linspace", "local_response_normalization", "log", "log1p", "log2", "log10", "log_sigmoid",
-    "log_softmax", "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lstm", "matmul",
-    "matmul_integer", "max", "max_pool", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative",
-    "norm", "normalize", "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power",
+    "batch_normalization", "bitwise_and", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
+    "bitwise_right_shift", "bitwise_xor", "broadcast_to", "cast", "ceil", "celu", "clip", "concatenate", "conv",
+    "conv_transpose", "convert_to_numpy", "convert_to_tensor", "cos", "cosh", "cumsum", "depthwise_conv",
+    "dequantize_linear", "divide", "dot", "dot_product_attention", "dynamic_matmul", "dynamic_quantize_linear",
+    "einsum", "elu", "equal", "erf", "erfc", "exp", "exp2", "expand_dims", "expm1", "eye", "fixed_matmul", "flip",
+    "floor", "floor_divide", "fmod", "full", "full_like", "gate", "gather_nd", "gelu", "glu", "greater",
+    "greater_equal", "group_normalization", "gru", "hard_shrink", "hard_sigmoid", "hard_silu", "hard_swish",
+    "hard_tanh", "isfinite", "isinf", "isnan", "layer_norm", "leaky_relu", "left_shift", "less", "less_equal",
+    "linspace", "local_response_normalization", "log", "log1p", "log2", "log10", "log_sigmoid", "log_softmax",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "lstm", "matmul", "matmul_integer", "max",
+    "max_pool", "maximum", "mean", "min", "minimum", "mod", "moveaxis", "multiply", "negative", "norm", "normalize",
+    "not_equal", "one_hot", "ones", "ones_like", "pack", "pad", "pad_zeros", "power", "prod", "put_along_axis",
     "qlinear_matmul", "quantize_linear", "ragged_attention", "ragged_pool", "ragged_rotary", "ravel", "reciprocal",
-    "relu", "relu6", "repeat", "reshape", "resize", "rms_norm", "roll", "rotary", "round", "rsqrt", "selu", "shape",
-    "sigmoid", "sign", "silu", "simple_rnn", "sin", "sinh", "soft_shrink", "softmax", "softplus", "softsign", "sort",
-    "sparse_plus", "sparse_sigmoid", "sparsemax", "split", "sqrt", "square", "squareplus", "squeeze", "stack", "std",
-    "stop_gradient", "subtract", "sum", "swapaxes", "swish", "take", "take_rows", "tan", "tanh", "tanh_shrink",
-    "threshold", "tile", "token_places", "top_k", "transpose", "tril", "triu", "true_divide", "trunc", "var", "where",
-    "window_maxima", "window_sums", "zeros", "zeros_like",
+    "relu", "relu6", "repeat", "reshape", "resize", "right_shift", "rms_norm", "roll", "rotary", "round", "rsqrt",
+    "scatter", "scatter_update", "selu", "shape", "sigmoid", "sign", "silu", "simple_rnn", "sin", "sinh", "slice",
+    "slice_update", "soft_shrink", "softmax", "softplus", "softsign", "sort", "sparse_plus", "sparse_sigmoid",
+    "sparsemax", "split", "sqrt", "square", "squareplus", "squeeze", "stack", "std", "stop_gradient", "subtract", "sum",
+    "swapaxes", "swish", "take", "take_along_axis", "take_rows", "tan", "tanh", "tanh_shrink", "threshold", "tile",
+    "token_places", "top_k", "transpose", "tril", "triu", "true_divide", "trunc", "var", "where", "window_maxima",
+    "window_sums", "zeros", "zeros_like",
 ]  # fmt: skip
 
 

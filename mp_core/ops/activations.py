@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arrays import F64, FORMATS, Array, as_float, check_out, imported_out
+from mp_core.arrays import F64, FORMATS, Array, as_float, check_out, imported_out, in_order_of, memory_order
 from mp_core.arrays.products import float64
 from mp_core.arrays.products.operands import ACTIVATIONS
 from mp_core.arrays.recorded import recordable, with_numbers
@@ -133,6 +133,9 @@ def activate(name: str, x: ArrayLike, out: Array | None = None) -> Array:
     """Return the activation called `name`, a key of ``ACTIVATIONS``, of each element, in the type of `x`."""
     held = imported_out(out)
     x = as_float(x)
+    order = memory_order(x) if held is None else None
+    if order is not None:
+        return in_order_of(order, activate(name, x.transpose(order)))
     result = np.empty(x.shape, x.dtype) if held is None else check_out(held, x.shape, x.dtype)
     if x.dtype is F64:
         np.copyto(result, float64.ACTIVATIONS[name](x))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arrays import Array, asarray, cast
+from mp_core.arrays import Array, asarray, cast, in_order_of, memory_order
 from mp_core.arrays.dtypes import parse, result_type
 from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, empty
@@ -159,6 +159,9 @@ def _filled(x: ArrayLike, dtype: DTypeLike | None, value: int) -> Array:
 def stop_gradient(x: ArrayLike) -> Array:
     """Return a copy of `x` through which no gradient flows."""
     array = array_of(x)
+    order = memory_order(array)
+    if order is not None:
+        return in_order_of(order, stop_gradient(array.transpose(order)))
     out: Array = empty(array.shape, array.dtype)
     copy_into(out, array)
     return out

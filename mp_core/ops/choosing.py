@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import Array, asarray
-from mp_core.arrays.dtypes import ALLOWED, is_float
 from mp_core.arrays.recorded import recordable
 from mp_core.ops import choosing_specs as specs
-from mp_core.ops.arrangement import array_of, broadcast_to, concatenate, moveaxis, ravel, reshape
-from mp_core.ops.lookup import take_rows
+from mp_core.ops.arrangement import array_of, broadcast_to, concatenate, ravel, reshape
+from mp_core.ops.indexing import take, taken_along
+from mp_core.ops.ordering import order_along
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axis_of, integer, positive_integer
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["TopK", "argsort", "repeat", "roll", "sort", "take", "tile", "top_k"]
+__all__ = ["TopK", "argsort", "repeat", "roll", "sort", "tile", "top_k"]
 
 
 class TopK(NamedTuple):
@@ -27,33 +27,28 @@ class TopK(NamedTuple):
 
 
 @operation(specs.sorted_along, options="axis")
-@recordable
 @shown("{}([3.0, 1.0, 2.0])", "array([1., 2., 3.])")
 def sort(x: ArrayLike, axis: int = -1) -> Array:
-    """Return the elements sorted in ascending order along an axis, NaN last. NumPy sorts, so plans cannot record it."""
-    array = asarray(x)
-    return np.sort(array, axis_of(axis, array.ndim), stable=True)
+    """Return the elements sorted in ascending order along an axis, NaN last. Equal elements keep their order."""
+    array = array_of(x)
+    axis = axis_of(axis, array.ndim)
+    return taken_along(array, argsort(array, axis), axis)
 
 
 @operation(specs.order, options="axis")
 @recordable
 @shown("{}([3.0, 1.0, 2.0])", "array([1, 2, 0], dtype=int32)")
 def argsort(x: ArrayLike, axis: int = -1) -> Array:
-    """Return the int32 indices that sort an array along an axis in ascending order; equal elements keep their order.
-
-    NumPy sorts, so plans cannot record it.
-    """
+    """Return the int32 indices that sort an array along an axis in ascending order; equal elements keep their order."""
     array = asarray(x)
-    return np.argsort(array, axis_of(axis, array.ndim), stable=True).astype(ALLOWED["int32"])
+    axis = axis_of(axis, array.ndim)
+    return order_along(array, axis, array.shape[axis])
 
 
 @operation(specs.largest, options="k sorted", home="math")
-@recordable
 @shown("{}([3.0, 1.0, 2.0], 2)", "TopK(values=array([3., 2.]), indices=array([0, 2], dtype=int32))")
 def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     """Return the `k` largest elements of each row and their indices, the largest first.
-
-    NumPy sorts, so plans cannot record it.
 
     Parameters
     ----------
@@ -69,41 +64,18 @@ def top_k(x: ArrayLike, k: int, sorted: bool = True) -> TopK:
     TopK
         ``values`` and ``indices``, the latter in int32.
     """
+    array = array_of(x)
+    axis = axis_of(-1, array.ndim)
+    if positive_integer(k, "k") > array.shape[axis]:
+        raise ValueError(f"`k` must be at most {array.shape[axis]}, the length of a row; received {k}")
+    places = _largest(array, k)
+    return TopK(taken_along(array, places, axis), places)
+
+
+@recordable
+def _largest(x: Array, k: int) -> Array:
     array = asarray(x)
-    length = array.shape[axis_of(-1, array.ndim)]
-    if positive_integer(k, "k") > length:
-        raise ValueError(f"`k` must be at most {length}, the length of a row; received {k}")
-    last_first = np.argsort(array[..., ::-1], -1, stable=True)[..., ::-1]  # keeps the order of equal elements
-    places = (length - 1 - last_first)[..., :k]
-    return TopK(np.take_along_axis(array, places, -1), places.astype(ALLOWED["int32"]))
-
-
-@operation(specs.taken, "x indices", "axis")
-@shown("{}(np.float32([[1, 2, 3], [4, 5, 6]]), [0, -1], axis=1)", "array([[1., 3.],\n       [4., 6.]], dtype=float32)")
-def take(x: ArrayLike, indices: ArrayLike, axis: int | None = None) -> Array:
-    """Return the slices of an array at `indices` along an axis.
-
-    Parameters
-    ----------
-    x : array-like
-    indices : array-like of int
-        Negative indices count from the end.
-    axis : int, optional
-        Default: the indices count the elements of the flattened array.
-    """
-    array, places = array_of(x), array_of(indices)
-    if not is_float(array.dtype):
-        return np.take(asarray(array), asarray(places), axis)
-    if axis is None:
-        array, axis = ravel(array), 0
-    axis = axis_of(axis, array.ndim)
-    if type(places) is np.ndarray:
-        places = np.where(places < 0, places + array.shape[axis], places)
-    first = moveaxis(array, axis, 0)
-    rows = reshape(first, (first.shape[0], -1))
-    found = reshape(take_rows(rows, places, rows.dtype), (*places.shape, *first.shape[1:]))
-    goals = list(range(axis, axis + places.ndim))
-    return moveaxis(found, list(range(places.ndim)), goals) if goals else found
+    return order_along(array, array.ndim - 1, k, descending=True)
 
 
 @operation(specs.repeated, options="repeats axis")

@@ -11,12 +11,23 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays.dtypes import ALLOWED, floatx, is_float, name_of, parse
-from mp_core.ops.specs import Operand, Spec, floating, kept, matrix_product, merged, product_type, reduced_float
+from mp_core.ops.specs import (
+    Operand,
+    Spec,
+    broadcast,
+    floating,
+    kept,
+    matrix_product,
+    merged,
+    product_type,
+    reduced_float,
+)
 from mp_core.utilities.arguments import axis_of, boolean, integer, positive_integer
 
 __all__ = [
     "accumulated", "alike", "check_integers", "classes", "cornered", "counts_of", "dotted", "judged", "largest",
-    "normed", "order", "repeated", "rolled", "sorted_along", "taken", "tiled",
+    "normed", "order", "repeated", "rolled", "scattered", "slice_updated", "sliced", "sorted_along", "taken",
+    "taken_along", "tiled", "updated",
 ]  # fmt: skip
 
 _INT32 = ALLOWED["int32"]
@@ -66,6 +77,40 @@ def taken(x: Operand, indices: Operand, axis: int | None = None) -> Spec:
         return Spec(places, kept(x).dtype)
     place = axis_of(axis, len(shape))
     return Spec((*shape[:place], *places, *shape[place + 1 :]), kept(x).dtype)
+
+
+def taken_along(x: Operand, indices: Operand, axis: int | None = None) -> Spec:
+    """Return the shape of `indices`, broadcast against `x` except along the axis."""
+    shape, places = kept(x).shape, kept(indices).shape
+    if axis is None:
+        return Spec(places if len(places) == 1 else (_count(places),), kept(x).dtype)
+    place = axis_of(axis, len(shape))
+    merged(len(shape), len(places))
+    return Spec(broadcast((*shape[:place], 1, *shape[place + 1 :]), places), kept(x).dtype)
+
+
+def _count(shape: Sequence[int | None]) -> int | None:
+    return None if None in shape else math.prod(n for n in shape if n is not None)
+
+
+def updated(inputs: Operand, indices: Operand, updates: Operand, reduction: str | None = None) -> Spec:
+    """Return the shape and dtype of `inputs`."""
+    return kept(inputs)
+
+
+def scattered(indices: Operand, values: Operand, shape: Sequence[int]) -> Spec:
+    """Return `shape`, in the dtype of `values`."""
+    return Spec(tuple(shape), kept(values).dtype)
+
+
+def sliced(inputs: Operand, start_indices: Operand, shape: Sequence[int]) -> Spec:
+    """Return `shape`, in the dtype of `inputs`."""
+    return Spec(tuple(shape), kept(inputs).dtype)
+
+
+def slice_updated(inputs: Operand, start_indices: Operand, updates: Operand) -> Spec:
+    """Return the shape and dtype of `inputs`."""
+    return kept(inputs)
 
 
 def repeated(x: Operand, repeats: Any, axis: int | None = None) -> Spec:

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arrays import F32, Array, cast
+from mp_core.arrays import Array
 from mp_core.arrays.dtypes import is_float
-from mp_core.arrays.recorded import comes_from_input, recordable, with_numbers
+from mp_core.arrays.recorded import constant, recordable, with_numbers
 from mp_core.ops import elementwise, specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.pairs import ERRORS, OPERANDS, operands
@@ -82,12 +82,16 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 @recordable
 @with_numbers
 def _compared(name: str, x1: Any, x2: Any) -> Array:
-    arrays = [array_of(x) for x in (x1, x2)]
-    if not any(is_float(x.dtype) for x in arrays):
-        # NumPy compares integers, since float32 would round them. Only a comparison of an input with 0 is recorded,
-        # since rounding cannot change its result.
-        if not (type(x2) is int and x2 == 0 and comes_from_input(arrays[0])):
-            return np.asarray(getattr(np, name)(*arrays))
-        x1 = cast(arrays[0], F32)
-    x, y, dtype = operands(x1, x2)
+    x, y = _as_read(x1, x2), _as_read(x2, x1)
+    if is_float(x.dtype) or is_float(y.dtype):
+        x, y, dtype = operands(x1, x2)
+    else:
+        dtype = np.result_type(x.dtype, y.dtype)
     return elementwise.compared(name, x, y, dtype=dtype)
+
+
+def _as_read(x: Any, other: Any) -> Array:
+    """Return an operand as an array; a Python number becomes uint64 if the other operand is, and it can be."""
+    if type(x) is int and 0 <= x < 2**64 and getattr(other, "dtype", None) == np.uint64:
+        return constant(np.asarray(x, np.uint64))
+    return x if isinstance(x, np.ndarray) else constant(array_of(x))

@@ -13,19 +13,19 @@ from mp_core.arrays import F32, F64, Array, as_float, cast
 from mp_core.arrays.dtypes import ALLOWED, is_float
 from mp_core.arrays.products.matmul import matmul
 from mp_core.ops import choosing_specs, elementwise, specs
-from mp_core.ops.arrangement import array_of, ravel, squeeze, stop_gradient
+from mp_core.ops.arrangement import array_of, ravel, reshape, squeeze, stop_gradient
 from mp_core.ops.comparisons import equal, greater, less
 from mp_core.ops.contraction import einsum
 from mp_core.ops.functions import absolute, exp, log, max, min, negative, sqrt, square, where
 from mp_core.ops.norms import length
-from mp_core.ops.padding import pad
+from mp_core.ops.padding import folded, pad
 from mp_core.ops.pairs import add, divide, multiply, subtract
 from mp_core.ops.registry import operation
 from mp_core.ops.sums import mean
 from mp_core.ops.sums import sum as sum_of
 from mp_core.utilities.arguments import axes_of, axis_of, integer
 
-__all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "reciprocal", "round", "sign", "std",
+__all__ = ["abs", "ceil", "cumsum", "dot", "floor", "logsumexp", "norm", "prod", "reciprocal", "round", "sign", "std",
            "tril", "triu", "trunc", "var"]  # fmt: skip
 
 Axes = int | Sequence[int] | None
@@ -123,10 +123,8 @@ def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
     if axis is None:
         array, axis = ravel(array), 0
     axis = axis_of(axis, array.ndim)
-    if not is_float(array.dtype):
-        kind = ALLOWED["int32"] if array.dtype == np.bool_ else array.dtype
-        return np.cumsum(array, axis, dtype=kind)
-    wide, kind = _wide(array)
+    array = cast(array, ALLOWED["int32"]) if array.dtype == np.bool_ else array
+    wide, kind = _wide(array) if is_float(array.dtype) else (array, array.dtype)
     count, shift = array.shape[axis], 1
     before = (slice(None),) * axis
     while shift < count:
@@ -134,6 +132,41 @@ def cumsum(x: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None
         wide = add(wide, pad(wide[(*before, slice(count - shift))], widths))
         shift *= 2
     return cast(wide, kind)
+
+
+@operation(specs.totalled, options="axis keepdims dtype")
+def prod(x: ArrayLike, axis: Axes = None, keepdims: bool = False, dtype: DTypeLike | None = None) -> Array:
+    """Return the product of the elements along axes; without elements it is 1.
+
+    Both halves of an axis are multiplied element by element, until one element is left. Floats are multiplied in
+    float32 and rounded at the end; integers are exact modulo 2^64.
+
+    Parameters
+    ----------
+    x : array-like
+    axis : int or sequence of int, optional
+    keepdims : bool
+    dtype : dtype, optional
+        The type of the result. Default: the type of `x`; int64 or uint64 for integers and booleans.
+
+    Examples
+    --------
+    >>> prod(np.float32([[1, 2], [3, 4]]), 0)
+    array([3., 8.], dtype=float32)
+    """
+    array = array_of(x)
+    if is_float(array.dtype):
+        wide, kind = _wide(array)
+    else:
+        wide = cast(array, "uint64" if array.dtype.kind == "u" else "int64")
+        kind = wide.dtype
+    axes = tuple(range(wide.ndim)) if axis is None else tuple(axis_of(each, wide.ndim) for each in axes_of(axis))
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"`axis` must not name an axis twice; received {axis}")
+    kept = [1 if place in axes else n for place, n in enumerate(wide.shape)]
+    found = reshape(folded(multiply, wide, axes, 1), kept if keepdims else np.delete(kept, axes).astype(int).tolist())
+    wanted = kind if dtype is None else dtype
+    return found if found.dtype == wanted else cast(found, wanted)
 
 
 @operation(choosing_specs.dotted, "x1 x2")
@@ -246,7 +279,7 @@ def sign(x: ArrayLike) -> Array:
     """
     array = array_of(x)
     if not is_float(array.dtype):
-        return np.sign(array)
+        return elementwise.computed("sign", array, dtype=array.dtype)
     still = stop_gradient(array)
     return where(greater(still, 0.0), 1.0, where(less(still, 0.0), -1.0, still))
 

@@ -11,7 +11,7 @@ from mp_core.utilities.arguments import integer
 
 __all__ = [
     "Ends", "Padding", "Windows", "convolved", "convolved_by_channel", "ends_along", "groups_of", "outputs_along",
-    "places_of", "transposed", "windows_over",
+    "pairs_of", "places_of", "transposed", "windows_over",
 ]  # fmt: skip
 
 Padding = str | Sequence[Sequence[int]]
@@ -40,7 +40,7 @@ class Windows:
 # ---- arguments
 
 
-def _pairs(padding: Any, rank: int) -> list[tuple[int, int]]:
+def pairs_of(padding: Any, rank: int) -> list[tuple[int, int]]:
     """Return explicit padding as checked pairs."""
     pairs = [tuple(pair) for pair in padding] if isinstance(padding, Sequence) and not isinstance(padding, str) else []
     found = [tuple(integer(n, "padding") for n in pair) for pair in pairs]
@@ -64,7 +64,7 @@ def windows_over(
         each = zip(lengths, spans, strides, strict=True)
         pairs = [(0, 0) if n is None else same_padding(n, span, by) for n, span, by in each]
     else:
-        pairs = _pairs(padding, rank)
+        pairs = pairs_of(padding, rank)
     padded = [None if n is None else n + sum(pair) for n, pair in zip(lengths, pairs, strict=True)]
     if any(n is not None and n < span for n, span in zip(padded, spans, strict=True)):
         raise ValueError(

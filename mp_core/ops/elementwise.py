@@ -2,8 +2,8 @@
 
 In float32, float16 and bfloat16 the functions in :data:`BIT_EQUAL_FUNCTIONS` give the bits of NumPy and ml_dtypes:
 elements are widened to float32, computed in float32 and rounded once. For these functions that equals rounding the
-exact result once. One difference: the larger of two zeros is +0 and the smaller is -0, as in IEEE 754. In NumPy this
-sign depends on the CPU.
+exact result once. Of integers, booleans and float64, calls use NumPy, and steps of plans give the same results. One
+difference: the larger of two zeros is +0 and the smaller is -0, as in IEEE 754. In NumPy this sign depends on the CPU.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import F32, F64, FORMATS, Array, as_float, cast
+from mp_core.arrays import F32, F64, Array, as_float, cast, in_order_of, memory_order
+from mp_core.arrays.conversion import STEP_FORMATS, wide_of
 from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.products import float64
 from mp_core.arrays.products.operands import ACTIVATIONS
-from mp_core.arrays.recorded import BIT_EQUAL_FUNCTIONS, recordable, with_numbers
+from mp_core.arrays.recorded import (
+    BIT_EQUAL_FUNCTIONS,
+    comes_from_input,
+    constant,
+    recordable,
+    refuse_recorded,
+    with_numbers,
+)
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copy_into, empty
 
@@ -23,10 +31,10 @@ __all__ = ["combined", "compared", "computed", "concatenated", "floating", "roun
 
 
 def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: str | None = None) -> Array:
-    """Return ``name(activation(x), y)`` of two float arrays, rounded to `dtype`."""
+    """Return ``name(activation(x), y)`` of two arrays, in `dtype`. Only floats have an activation."""
     if dtype is F64 and activation is not None:
         x = float64.ACTIVATIONS[activation](cast(x, F64))
-    return _run(name, (x, y), dtype, ACTIVATIONS[activation])
+    return _run(name, (x, y), dtype, dtype, ACTIVATIONS[activation])
 
 
 @recordable
@@ -37,11 +45,11 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
     Parameters
     ----------
     name : str
-        A row of library/elementwise.def with float results: "add", "subtract", "sqrt", "log", ...
+        A row of library/elementwise.def that is no comparison: "add", "subtract", "sqrt", "log", ...
     *operands : array
     dtype : dtype
-        The float type of the result. float64 is computed by a row of ``float64.FUNCTIONS``, or else by the NumPy
-        function of the same name.
+        The type of the result. float64 is computed by a row of ``float64.FUNCTIONS``, or else by the NumPy function of
+        the same name, and so are integers and booleans; a step of a plan gives the same bits.
 
     Returns
     -------
@@ -57,7 +65,7 @@ def computed(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
     >>> computed("maximum", np.array([1, 2], np.float32), np.float32([1.5]), dtype=np.dtype(np.float32))
     array([1.5, 2. ], dtype=float32)
     """
-    return _run(name, operands, np.dtype(dtype))
+    return _run(name, operands, np.dtype(dtype), np.dtype(dtype))
 
 
 @recordable
@@ -71,14 +79,14 @@ def compared(name: str, *operands: Array, dtype: np.dtype[Any]) -> Array:
         "less", "less_equal", "greater", "greater_equal", "equal" or "not_equal".
     *operands : array
     dtype : dtype
-        The common type of the operands, a float.
+        The common type of the operands.
 
     Examples
     --------
     >>> compared("less", np.array([1, 2], np.float32), np.float32([1.5]), dtype=np.dtype(np.float32))
     array([ True, False])
     """
-    return _run(name, operands, np.dtype(np.bool_))
+    return _run(name, operands, np.dtype(np.bool_), np.dtype(dtype))
 
 
 @recordable
@@ -99,7 +107,7 @@ def where(mask: Array, *operands: Array, dtype: np.dtype[Any]) -> Array:
     >>> where(np.array([True, False]), np.array([1, 2], np.float32), np.float32([0]), dtype=np.dtype(np.float32))
     array([1., 0.], dtype=float32)
     """
-    return _run("where", [mask, *operands], np.dtype(dtype))
+    return _run("where", [mask, *operands], np.dtype(dtype), np.dtype(dtype))
 
 
 @recordable
@@ -112,6 +120,9 @@ def concatenated(*arrays: Array, axis: int) -> Array:
     array([[0., 0., 1.]])
     """
     first, axis = arrays[0], axis % arrays[0].ndim
+    order = memory_order(first)
+    if order is not None:
+        return in_order_of(order, concatenated(*(x.transpose(order) for x in arrays), axis=order.index(axis)))
     ends = np.cumsum([x.shape[axis] for x in arrays]).tolist()
     out: Array = empty((*first.shape[:axis], ends[-1], *first.shape[axis + 1 :]), first.dtype)
     for x, end in zip(arrays, ends, strict=True):
@@ -119,18 +130,57 @@ def concatenated(*arrays: Array, axis: int) -> Array:
     return out
 
 
-def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], activation: int = 0) -> Array:
-    if dtype is F64 or any(x.dtype == F64 for x in arrays):  # plans have no float64
-        wide = [x if x.dtype == np.bool_ else cast(x, F64) for x in arrays]
-        with np.errstate(all="ignore"):
-            return np.asarray((float64.FUNCTIONS.get(name) or getattr(np, name))(*wide), dtype)
+def _run(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], common: np.dtype[Any], activation: int = 0) -> Array:
+    """Return a function of arrays in `dtype`; `common` is the type in which it is computed, or a narrower float."""
+    if any(x.dtype == F64 for x in arrays):
+        common = F64
+    wide = _pairs.SINGLE if is_float(common) and common is not F64 else wide_of(common)
+    if wide != _pairs.SINGLE and not any(map(comes_from_input, arrays)):
+        return constant(_by_numpy(name, arrays, dtype, common))
+    if wide != _pairs.SINGLE:
+        _check_step(name, arrays, common)
+        if name == "invert" and dtype == np.bool_:
+            name, arrays = "equal", [*arrays, constant(np.zeros(1, np.bool_))]
     shape = _common_shape(arrays)
-    out = np.empty(shape or (1,), dtype)
+    order = next((memory_order(x) for x in arrays if x.shape == shape), None)
+    operands = tuple([x if x.shape == shape else np.broadcast_to(x, shape or (1,)) for x in arrays])
+    if order is not None:
+        operands = tuple([x.transpose(order) for x in operands])
+    elif not shape:
+        operands = tuple([x.reshape(1) for x in operands])
+    out = np.empty(operands[0].shape, dtype)
     if out.size:
-        operands = tuple([x if x.shape == out.shape else np.broadcast_to(x, out.shape) for x in arrays])
-        formats = tuple(_format(x.dtype) for x in operands)
-        _pairs.elementwise(name, activation, operands, formats, out, _format(dtype))
-    return out.reshape(shape)
+        formats = tuple([STEP_FORMATS[x.dtype] for x in operands])
+        _pairs.elementwise(name, activation, operands, formats, out, STEP_FORMATS[dtype], wide)
+    return out.reshape(shape) if order is None else in_order_of(order, out)
+
+
+def _by_numpy(name: str, arrays: Sequence[Array], dtype: np.dtype[Any], common: np.dtype[Any]) -> Array:
+    """Return a function of integers, booleans or float64."""
+    function = float64.FUNCTIONS.get(name) or getattr(np, name)
+    if common is F64 and not all(x.dtype.kind in "iu" for x in arrays):  # NumPy compares integers exactly
+        arrays = [x if x.dtype == np.bool_ and name == "where" else cast(x, F64) for x in arrays]
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*arrays), dtype)
+
+
+_DOUBLE = frozenset({
+    "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square", "sqrt", "positive",
+    "floor", "rint", "floor_divide", "mod", "fmod", "sign", "where", "less", "less_equal", "greater", "greater_equal",
+    "equal", "not_equal",
+})  # fmt: skip
+_WHOLE = (_DOUBLE - {"divide", "sqrt", "floor", "rint"}) | {
+    "power", "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift"}  # fmt: skip
+"""The functions of float64, and of integers and booleans, that steps compute with NumPy's bits."""
+
+
+def _check_step(name: str, arrays: Sequence[Array], common: np.dtype[Any]) -> None:
+    """Raise UnseenError unless a step computes the function, and NumPy's TypeError if the types are wrong."""
+    signs = {x.dtype.kind for x in arrays if x.dtype.itemsize == 8 and x.dtype.kind in "iu"}
+    if name not in (_DOUBLE if common is F64 else _WHOLE) or (common is F64 and signs == {"i", "u"}):
+        for x in arrays:
+            refuse_recorded(x, f"{name} of {' and '.join(sorted({x.dtype.name for x in arrays}))}")
+    getattr(np, name)(*(np.empty(0, x.dtype) for x in arrays))
 
 
 def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
@@ -145,14 +195,10 @@ def _common_shape(arrays: Sequence[Array]) -> tuple[int, ...]:
         raise ValueError(f"operands must broadcast against each other; received {shapes}") from None
 
 
-def _format(dtype: np.dtype[Any]) -> int:
-    """Return the kernels' number of a native float type or of bool; raise KeyError for any other type."""
-    return _pairs.BOOL if dtype == np.bool_ else FORMATS[dtype]
-
-
 BIT_EQUAL_FUNCTIONS.update({
     **{getattr(np, name): (computed, name) for name in (
-        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square", "sqrt")},
+        "add", "subtract", "multiply", "divide", "maximum", "minimum", "negative", "absolute", "square", "sqrt", "fmod",
+        "bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift")},
     **{getattr(np, name): (compared, name) for name in (
         "less", "less_equal", "greater", "greater_equal", "equal", "not_equal")},
     np.where: (where,),

@@ -11,12 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mp_core.arrays import F32, F64, Array, as_float, as_mask, asarray, cast
+from mp_core.arrays import F32, F64, Array, as_float, as_mask, asarray, cast, contiguous
 from mp_core.arrays.dtypes import ALLOWED, is_float, parse
-from mp_core.arrays.recorded import constant, is_recorded, recordable, with_numbers
+from mp_core.arrays.recorded import (
+    comes_from_input,
+    constant,
+    is_recorded,
+    recordable,
+    refuse_recorded,
+    with_numbers,
+)
 from mp_core.ops import elementwise, specs
 from mp_core.ops.activations import FLOATS, OF_ELEMENTS, activate
 from mp_core.ops.arrangement import array_of
+from mp_core.ops.ordering import place_of_extreme
 from mp_core.ops.pairs import maximum, minimum, operands
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axes_of, axis_of, boolean, number
@@ -82,7 +90,8 @@ def function_of(name: str, x: ArrayLike) -> Array:
     """Return the function `name`, a row of library/elementwise.def, of each element, in the type of `x`."""
     array = asarray(x)
     if name in _OF_INTEGERS and not is_float(array.dtype):
-        return np.asarray(getattr(np, name)(_counted(array) if name == "square" else array))
+        array = _counted(array) if name == "square" else array
+        return elementwise.computed(name, array, dtype=array.dtype)
     array = as_float(array)
     return elementwise.computed(name, array, dtype=array.dtype)
 
@@ -247,15 +256,17 @@ def _power_of_arrays(x: Any, exponent: Any) -> Array:
     base, exponents, dtype = operands(x, exponent)
     if is_float(dtype):
         return elementwise.computed("power", base, exponents, dtype=dtype)
+    refuse_recorded(exponents, "an integer exponent that depends on an input")
     if exponents.size and exponents.min() < 0:
         raise ValueError("`exponent` must be floats, or integers from 0 on; received negative integers")
-    return np.asarray(np.power(_counted(base), _counted(exponents)))
+    base, exponents = _counted(base), _counted(exponents)
+    return elementwise.computed("power", base, exponents, dtype=np.result_type(base.dtype, exponents.dtype))
 
 
 def _power_of_integers(x: Array, exponent: int) -> Array:
     if not 0 <= exponent <= np.iinfo(x.dtype).max:
         raise ValueError(f"`exponent` must be a float, or from 0 to the largest {x.dtype}; received {exponent}")
-    return np.asarray(np.power(x, x.dtype.type(exponent)))
+    return elementwise.computed("power", x, constant(np.full(1, exponent, x.dtype)), dtype=x.dtype)
 
 
 @operation(specs.selected, "condition x y")
@@ -289,7 +300,7 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     """
     x, y, dtype = operands(x, y)
     mask = as_mask(condition)
-    return elementwise.where(mask, x, y, dtype=dtype) if is_float(dtype) else np.asarray(np.where(mask, x, y))
+    return elementwise.where(mask if comes_from_input(mask) else constant(mask), x, y, dtype=dtype)
 
 
 @operation(specs.clipped, options={"x_min": "low", "x_max": "high"})
@@ -326,9 +337,12 @@ def clip(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
 
 
 @recordable
+@with_numbers
 def clip_of_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     """Return :func:`clip` of integers. Elements within the bounds stay exact, even if NumPy computes in float64."""
     array = _counted(asarray(x))
+    if comes_from_input(array):
+        return minimum(maximum(array, _bound(low, array.dtype, math.ceil)), _bound(high, array.dtype, math.floor))
     try:
         clipped = np.clip(array, low, high)
     except OverflowError:
@@ -337,6 +351,16 @@ def clip_of_integers(x: ArrayLike, low: ArrayLike, high: ArrayLike) -> Array:
     if clipped.dtype.kind == "f" and np.isnan(clipped).any():
         raise ValueError(f"`low` and `high` must not be NaN for {array.dtype}; received {low!r}, {high!r}")
     return np.where(clipped == array, array, clipped.astype(array.dtype))
+
+
+def _bound(x: ArrayLike, dtype: np.dtype[Any], rounded: Callable[[float], int]) -> Array:
+    """Return a bound of integers in their type, as near to `x` as the type allows."""
+    array, limits = asarray(x), np.iinfo(dtype)
+    if comes_from_input(array):
+        return cast(minimum(maximum(array, limits.min), limits.max), dtype) if array.dtype != dtype else array
+    whole = [limits.min if each < limits.min else limits.max if each > limits.max else rounded(each)
+             for each in array.ravel().tolist()]  # fmt: skip
+    return constant(np.array(whole, dtype).reshape(array.shape))
 
 
 @operation(specs.reduced, options="axis keepdims", fixed={"initial": (None,)})
@@ -447,7 +471,7 @@ def _place_of(name: str, x: ArrayLike, axis: int | None, keepdims: bool) -> Arra
     axis = None if axis is None else axis_of(axis, array.ndim)
     if (array.size if axis is None else array.shape[axis]) == 0:
         raise ValueError(f"`x` must have elements along axis {axis}; received shape {array.shape}")
-    if is_float(array.dtype):
-        array = array if array.dtype is F64 else cast(array, F32)
-        array = np.where((array == 0) & np.signbit(array), -np.finfo(array.dtype).smallest_subnormal, array)
-    return np.asarray(getattr(np, name)(array, axis, keepdims=boolean(keepdims, "keepdims")), np.int32)
+    found = place_of_extreme(name, *((contiguous(array).reshape(-1), 0) if axis is None else (array, axis)))
+    reduced = range(array.ndim) if axis is None else (axis,)
+    kept = [1 if place in reduced else n for place, n in enumerate(array.shape)]
+    return found.reshape(kept if boolean(keepdims, "keepdims") else np.delete(kept, list(reduced)))

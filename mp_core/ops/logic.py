@@ -11,7 +11,7 @@ from mp_core.ops import choosing_specs, specs
 from mp_core.ops.arrangement import array_of
 from mp_core.ops.comparisons import equal, greater, less, not_equal
 from mp_core.ops.functions import absolute
-from mp_core.ops.pairs import maximum, minimum, subtract
+from mp_core.ops.pairs import maximum, minimum
 from mp_core.ops.registry import operation
 from mp_core.ops.sums import sum as sum_of
 from mp_core.utilities.docstrings import shown
@@ -20,9 +20,9 @@ __all__ = ["all", "any", "isfinite", "isinf", "isnan", "logical_and", "logical_n
 
 
 def _truth(x: ArrayLike) -> Array:
-    """Return 1 for true elements and 0 for others, in float32, computed by operations that plans record."""
+    """Return whether elements are true."""
     array = array_of(x)
-    return cast(array if array.dtype == np.bool_ else not_equal(array, 0), F32)
+    return array if array.dtype == np.bool_ else not_equal(array, 0)
 
 
 @operation(specs.both, "x1 x2")
@@ -39,14 +39,14 @@ def logical_and(x1: ArrayLike, x2: ArrayLike) -> Array:
     -------
     ndarray of bool
     """
-    return greater(minimum(_truth(x1), _truth(x2)), 0.0)
+    return minimum(_truth(x1), _truth(x2))
 
 
 @operation(specs.both, "x1 x2")
 @shown("{}([True, True, False], [2, 0, 0])", "array([ True,  True, False])")
 def logical_or(x1: ArrayLike, x2: ArrayLike) -> Array:
     """Return for each pair of elements whether at least one is true: see :func:`logical_and`."""
-    return greater(maximum(_truth(x1), _truth(x2)), 0.0)
+    return maximum(_truth(x1), _truth(x2))
 
 
 @operation(specs.both, "x1 x2")
@@ -60,21 +60,21 @@ def logical_xor(x1: ArrayLike, x2: ArrayLike) -> Array:
 @shown("{}([2.0, 0.0])", "array([False,  True])")
 def logical_not(x: ArrayLike) -> Array:
     """Return for each element whether it is 0: see :func:`logical_and`."""
-    return equal(_truth(x), 0.0)
+    return equal(_truth(x), False)
 
 
 @operation(choosing_specs.judged, options="axis keepdims")
 @shown("{}([[True, True], [True, False]], axis=1)", "array([ True, False])")
 def all(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """Return whether all elements along axes are true."""
-    return equal(sum_of(subtract(1.0, _truth(x)), axis, keepdims=keepdims), 0.0)
+    return equal(sum_of(cast(logical_not(x), F32), axis, keepdims=keepdims), 0.0)
 
 
 @operation(choosing_specs.judged, options="axis keepdims")
 @shown("{}([[True, False], [False, False]], axis=1)", "array([ True, False])")
 def any(x: ArrayLike, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """Return whether any element along axes is true."""
-    return greater(sum_of(_truth(x), axis, keepdims=keepdims), 0.0)
+    return greater(sum_of(cast(_truth(x), F32), axis, keepdims=keepdims), 0.0)
 
 
 def _magnitude(x: ArrayLike) -> Array:

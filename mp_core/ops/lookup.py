@@ -9,8 +9,9 @@ from mp_core.arrays.dtypes import ALLOWED, is_float, name_of
 from mp_core.arrays.quantization import QuantizedArray, check_unchanged, dequantize
 from mp_core.arrays.quantization.codes import CODES
 from mp_core.arrays.quantization.recipe import KINDS
-from mp_core.arrays.recorded import comes_from_input, is_recorded, recordable
+from mp_core.arrays.recorded import comes_from_input, constant, is_recorded, recordable
 from mp_core.core.lookup import count_places, gather, gather_numbers
+from mp_core.ops.elementwise import compared, where
 from mp_core.utilities.arguments import integer, kind_of
 from mp_core.utilities.docstrings import shown
 
@@ -123,12 +124,22 @@ def token_places(ids: Array, padding: int) -> Array:
         raise ValueError(
             f"`padding` and all positions must be int32; received {padding} for a length of {ids.shape[1]}"
         )
-    tokens = contiguous(ids) if ids.dtype == np.int32 else np.ascontiguousarray(ids, np.int32)
-    if tokens is not ids and not np.array_equal(tokens, ids):
-        raise ValueError("`ids` must fit int32; received some that do not")
+    if comes_from_input(ids):
+        tokens = contiguous(ids) if ids.dtype == np.int32 else _marked_tokens(ids, padding)
+    else:
+        tokens = constant(np.ascontiguousarray(ids, np.int32))
+        if not np.array_equal(tokens, ids):
+            raise ValueError("`ids` must fit int32; received some that do not")
     places = np.empty(ids.shape, np.int32)
     count_places(tokens, padding, places)
     return places
+
+
+def _marked_tokens(ids: Array, padding: int) -> Array:
+    """Return `padding` for the ids of padding tokens, and another number for all others, in int32."""
+    is_padding = compared("equal", ids, constant(np.full(1, padding, np.int64)), dtype=ids.dtype)
+    marks = (constant(np.full(1, number, np.int32)) for number in (padding, padding + 1))
+    return where(is_padding, *marks, dtype=np.dtype(np.int32))
 
 
 def _check_integers(x: Any, argument: str) -> None:

@@ -22,6 +22,7 @@ from mp_core.ops import (
     creation,
     elementary,
     functions,
+    indexing,
     logic,
     padding,
     quotients,
@@ -91,10 +92,26 @@ def _positive(x: Array) -> Array:
     return x
 
 
+def _cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
+    wider = {"i": "int64", "u": "uint64"}.get(a.dtype.kind)  # NumPy adds integers in 64 bits
+    return composed.cumsum(a, axis, wider if dtype is None else dtype)
+
+
+def _argmax(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    return cast(functions.argmax(a, axis, keepdims), "int64")
+
+
+def _argmin(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
+    return cast(functions.argmin(a, axis, keepdims), "int64")
+
+
+def _argsort(a: Array, axis: int = -1) -> Array:
+    return cast(choosing.argsort(a, axis), "int64")
+
+
 _UFUNCS: Operations = {
     np.exp: functions.exp, np.log: functions.log,
     np.log1p: functions.log1p, np.tanh: activations.tanh, np.power: functions.power, np.matmul: matmul,
-    np.floor_divide: quotients.floor_divide, np.remainder: quotients.mod, np.sign: composed.sign,
     np.floor: composed.floor, np.ceil: composed.ceil, np.rint: composed.round, np.trunc: composed.trunc,
     np.reciprocal: composed.reciprocal,
     np.isnan: logic.isnan, np.isinf: logic.isinf, np.isfinite: logic.isfinite, np.fabs: functions.absolute,
@@ -103,48 +120,52 @@ _UFUNCS: Operations = {
         "expm1", "exp2", "log2", "log10", "sinh", "cosh", "sin", "cos", "tan", "arctan",
         "arcsin", "arccos", "arcsinh", "arccosh", "arctanh")},
 }  # fmt: skip
+_OF_INTEGERS_TOO: Operations = {
+    np.floor_divide: quotients.floor_divide,
+    np.remainder: quotients.mod,
+    np.sign: composed.sign,
+}
 _LOGIC: Operations = {
     np.logical_and: logic.logical_and, np.logical_or: logic.logical_or, np.logical_xor: logic.logical_xor,
     np.logical_not: logic.logical_not,
 }  # fmt: skip
-_BITS: Operations = {
-    np.bitwise_and: logic.logical_and, np.bitwise_or: logic.logical_or, np.bitwise_xor: logic.logical_xor,
-    np.invert: logic.logical_not,
-}  # fmt: skip
-"""For booleans only, since NumPy refuses floats."""
 _FUNCTIONS: Operations = {
-    np.sum: sums.sum, np.mean: sums.mean, np.max: functions.max, np.amax: functions.max, np.min: functions.min,
-    np.amin: functions.min, np.var: composed.var, np.std: composed.std, np.clip: _clip, np.dot: composed.dot,
-    np.stack: arrangement.stack, np.hstack: _hstack, np.vstack: _vstack,
-    np.einsum: einsum, np.pad: _pad, np.linalg.norm: _norm, np.cumsum: composed.cumsum,
-    np.repeat: choosing.repeat, np.tile: choosing.tile, np.roll: choosing.roll, np.take: choosing.take,
-    np.round: composed.round, np.argmax: functions.argmax, np.argmin: functions.argmin, np.sort: choosing.sort,
-    np.argsort: choosing.argsort, np.tril: composed.tril, np.triu: composed.triu,
+    np.mean: sums.mean, np.var: composed.var, np.std: composed.std, np.dot: composed.dot, np.einsum: einsum,
+    np.linalg.norm: _norm,
 }  # fmt: skip
-_TRUTHS: Operations = {np.all: logic.all, np.any: logic.any}
-_METHODS: Operations = {
-    "sum": sums.sum, "mean": sums.mean, "max": functions.max, "min": functions.min, "var": composed.var,
-    "std": composed.std, "clip": _clip, "dot": composed.dot, "cumsum": composed.cumsum, "repeat": choosing.repeat,
-    "take": choosing.take, "round": composed.round, "argmax": functions.argmax, "argmin": functions.argmin,
-    "argsort": choosing.argsort,
+_KEEPING_INTEGERS: Operations = {
+    np.sum: sums.sum, np.max: functions.max, np.amax: functions.max, np.min: functions.min, np.amin: functions.min,
+    np.clip: _clip, np.cumsum: _cumsum, np.round: composed.round, np.argmax: _argmax, np.argmin: _argmin,
+    np.sort: choosing.sort, np.argsort: _argsort,
 }  # fmt: skip
-_OF_ALL_TYPES: Operations = {"astype": _astype, "copy": _copy, "flatten": _flatten, "ravel": _flatten}
+_ARRANGING: Operations = {
+    np.stack: arrangement.stack, np.hstack: _hstack, np.vstack: _vstack, np.concatenate: arrangement.concatenate,
+    np.pad: _pad, np.repeat: choosing.repeat, np.tile: choosing.tile, np.roll: choosing.roll, np.take: indexing.take,
+    np.tril: composed.tril, np.triu: composed.triu, np.all: logic.all, np.any: logic.any,
+    np.full_like: creation.full_like,
+}  # fmt: skip
+_METHODS: Operations = {"mean": sums.mean, "var": composed.var, "std": composed.std, "dot": composed.dot}
+_METHODS_KEEPING_INTEGERS: Operations = {
+    "sum": sums.sum, "max": functions.max, "min": functions.min, "clip": _clip, "cumsum": _cumsum,
+    "round": composed.round, "argmax": _argmax, "argmin": _argmin, "argsort": _argsort,
+}  # fmt: skip
+_METHODS_ARRANGING: Operations = {
+    "astype": _astype, "copy": _copy, "flatten": _flatten, "ravel": _flatten, "repeat": choosing.repeat,
+    "take": indexing.take, "all": logic.all, "any": logic.any,
+}  # fmt: skip
 
-EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own, is_ufunc=True) for f, own in _UFUNCS.items()})
-EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own, takes_all=True) for f, own in _LOGIC.items()})
-EQUIVALENT_FUNCTIONS.update({f: Equivalent(f"numpy.{f.__name__}", own) for f, own in _FUNCTIONS.items()})
-EQUIVALENT_FUNCTIONS.update(
-    {f: Equivalent(f"numpy.{f.__name__}", own, takes_bools=True) for f, own in (_BITS | _TRUTHS).items()}
-)
-EQUIVALENT_FUNCTIONS[np.concatenate] = Equivalent("numpy.concatenate", arrangement.concatenate, takes_bools=True)
-EQUIVALENT_METHODS.update({name: Equivalent(f"ndarray.{name}", own) for name, own in _METHODS.items()})
-EQUIVALENT_METHODS.update(
-    {name: Equivalent(f"ndarray.{name}", own, takes_all=True) for name, own in _OF_ALL_TYPES.items()}
-)
-EQUIVALENT_METHODS.update(
-    {f.__name__: Equivalent(f"ndarray.{f.__name__}", own, takes_bools=True) for f, own in _TRUTHS.items()}
-)
+for _table, _others in ((_UFUNCS, ""), (_OF_INTEGERS_TOO, "iu"), (_LOGIC, "biu")):
+    EQUIVALENT_FUNCTIONS.update(
+        {f: Equivalent(f"numpy.{f.__name__}", own, is_ufunc=True, others=_others) for f, own in _table.items()}
+    )
+for _table, _others in ((_FUNCTIONS, ""), (_KEEPING_INTEGERS, "iu"), (_ARRANGING, "biuV")):
+    EQUIVALENT_FUNCTIONS.update(
+        {f: Equivalent(f"numpy.{f.__name__}", own, others=_others) for f, own in _table.items()}
+    )
+for _methods, _others in ((_METHODS, ""), (_METHODS_KEEPING_INTEGERS, "iu"), (_METHODS_ARRANGING, "biuV")):
+    EQUIVALENT_METHODS.update(
+        {name: Equivalent(f"ndarray.{name}", own, others=_others) for name, own in _methods.items()}
+    )
 EQUIVALENT_FUNCTIONS[np.power] = Equivalent("numpy.power", functions.power, is_ufunc=True, of_arrays=_power)
 EQUIVALENT_FUNCTIONS[np.matmul] = Equivalent("numpy.matmul", matmul, is_ufunc=True, of_arrays=_matmul)
 EQUIVALENT_FUNCTIONS[np.copy] = EQUIVALENT_METHODS["copy"]
-EQUIVALENT_FUNCTIONS[np.full_like] = Equivalent("numpy.full_like", creation.full_like, takes_all=True)

@@ -1,10 +1,10 @@
 """Pad arrays with a constant, or with their own elements."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from mp_core.arrays import Array
+from mp_core.arrays import Array, in_order_of, memory_order
 from mp_core.arrays.recorded import recordable
 from mp_core.core.convert import copy_into, filled
 from mp_core.ops import specs
@@ -14,7 +14,7 @@ from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import kind_of
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["filled_around", "pad", "pad_zeros"]
+__all__ = ["filled_around", "folded", "pad", "pad_zeros"]
 
 
 def pad_zeros(x: Array, widths: int | Sequence[tuple[int, int]]) -> Array:
@@ -106,8 +106,29 @@ def filled_around(x: Array, widths: int | Sequence[tuple[int, int]], value: floa
     if not isinstance(x, np.ndarray):
         raise TypeError(f"`x` must be an ndarray; received {kind_of(x)}")
     pairs = specs.pad_widths(widths, x.ndim)
+    order = memory_order(x)
+    if order is not None:
+        return in_order_of(order, pad(x.transpose(order), [pairs[axis] for axis in order], value))
     shape = tuple(before + length + behind for length, (before, behind) in zip(x.shape, pairs, strict=True))
     out: Array = filled(shape, x.dtype, value)
     inner = tuple(slice(before, before + length) for length, (before, _) in zip(x.shape, pairs, strict=True))
     copy_into(out[inner], x)
     return out
+
+
+def folded(combine: Callable[[Array, Array], Array], x: Array, axes: Iterable[int], fill: float) -> Array:
+    """Combine both halves of each axis until one element is left; `fill` extends axes to a power of two.
+
+    Examples
+    --------
+    >>> folded(np.multiply, np.array([[2.0, 3.0, 4.0]]), (1,), 1.0)
+    array([[24.]])
+    """
+    for axis in axes:
+        length, before = 1 << max(x.shape[axis] - 1, 0).bit_length(), (slice(None),) * axis
+        if length > x.shape[axis]:
+            x = pad(x, [(0, length - n if place == axis else 0) for place, n in enumerate(x.shape)], fill)
+        while length > 1:
+            length //= 2
+            x = combine(x[(*before, slice(length))], x[(*before, slice(length, None))])
+    return x

@@ -149,10 +149,8 @@ def _combined(function: str, x: ArrayLike, y: ArrayLike, activation: str | None 
         np.broadcast_shapes(x.shape, y.shape)
     except ValueError:
         raise ValueError(f"`x` and `y` must broadcast against each other; received {x.shape}, {y.shape}") from None
-    if is_float(dtype):
+    if is_float(dtype) or exact:
         return combined(function, x, y, dtype, activation)
-    if exact:
-        return np.asarray(getattr(np, function)(x, y))
     return combined(function, _floating(x, F32), _floating(y, F32), F32, activation)
 
 

@@ -265,12 +265,12 @@ def reduced_float(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
     return Spec(_without(_shape(x), axis, keepdims), _floating(_dtype(x)))
 
 
-def totalled(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:
-    """Return the shape without the reduced axes, in the dtype of a sum."""
-    dtype = _dtype(x)
-    if not is_float(dtype):
-        dtype = ALLOWED["uint64" if dtype.kind == "u" else "int64"]
-    return Spec(_without(_shape(x), axis, keepdims), F32 if "float8" in name_of(dtype) else dtype)
+def totalled(x: Operand, axis: Any = None, keepdims: bool = False, dtype: Any = None) -> Spec:
+    """Return the shape without the reduced axes, in `dtype`, by default that of a sum."""
+    found = _dtype(x) if dtype is None else parse(dtype)
+    if dtype is None and not is_float(found):
+        found = ALLOWED["uint64" if found.kind == "u" else "int64"]
+    return Spec(_without(_shape(x), axis, keepdims), F32 if "float8" in name_of(found) else found)
 
 
 def averaged(x: Operand, axis: Any = None, keepdims: bool = False) -> Spec:

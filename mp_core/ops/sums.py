@@ -9,9 +9,11 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, contiguous, imported_out
 from mp_core.arrays.dtypes import ALLOWED, is_float, name_of, parse
-from mp_core.arrays.recorded import constant, recordable
+from mp_core.arrays.recorded import comes_from_input, constant, recordable
 from mp_core.core.sums import sum_middle
 from mp_core.ops import specs
+from mp_core.ops.elementwise import combined
+from mp_core.ops.padding import folded
 from mp_core.ops.registry import operation
 from mp_core.utilities.arguments import axes_of, axis_of, boolean
 
@@ -136,6 +138,9 @@ def _total(x: Array, axes: tuple[int, ...], is_mean: bool) -> Array:
     kept = [i for i in range(x.ndim) if i not in axes]
     lengths = tuple(x.shape[i] for i in kept)
     if not is_float(x.dtype):
+        if comes_from_input(x):
+            wide = cast(x, "uint64" if x.dtype.kind == "u" else "int64")
+            return folded(lambda one, two: combined("add", one, two, wide.dtype), wide, axes, 0).reshape(lengths)
         return np.asarray(np.sum(x, axis=axes, dtype=np.uint64 if x.dtype.kind == "u" else np.int64))
     count = prod(x.shape[i] for i in axes)
     if count == 0 or 0 in lengths:

@@ -1,18 +1,31 @@
 """The operators of programs: each is a function that calls operations of :mod:`mp_core.ops`.
 
 The parameters of the function are the arguments and options of the node, with their defaults. So an option that the
-function does not have is one that mp_core does not support, and a program with it is refused before it runs.
+function does not have is one that mp_core does not support, and a program with it is refused before it runs. A
+parameter annotated as :data:`~typing.Literal` has only these values, or lists of them.
 """
 
 import importlib
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from mp_core.files.program import Node
+from mp_core.programs.expansions import EXPANSIONS
+from mp_core.programs.signatures import Shaped, Static, bound, misfit
 
-__all__ = ["OPERATORS", "Operator", "RefusedError", "operator", "operator_of", "refusals"]
+__all__ = [
+    "OPERATORS",
+    "Operator",
+    "RefusedError",
+    "Shaped",
+    "Static",
+    "bound",
+    "operator",
+    "operator_of",
+    "operators_of",
+    "refusal",
+]
 
 F = TypeVar("F")
 
@@ -27,8 +40,8 @@ class Operator:
 
 OPERATORS: dict[str, list[Operator]] = {}
 """Name -> its versions, the newest first. :func:`operator` adds them."""
-_TABLES = {"aten": "mp_core.programs.aten"}
-"""The first part of an operator's name -> the module that defines its family, if that is not ONNX."""
+_TABLES = {"aten": "mp_core.programs.aten", "onnx": "mp_core.programs.onnx"}
+"""The family of operators -> the module that defines it. Names of all families but ONNX begin with the family."""
 
 
 class RefusedError(ValueError):
@@ -48,25 +61,30 @@ def operator(*names: str, since: int = 1) -> Callable[[F], F]:
     return register
 
 
+def operators_of(family: str) -> list[str]:
+    """Return the names of the operators of a family: ``aten`` or ``onnx``."""
+    importlib.import_module(_TABLES[family])
+    return sorted(name for name in {*OPERATORS, *EXPANSIONS} if _family(name) == family)
+
+
+def _family(operator: str) -> str:
+    first = operator.partition(".")[0]
+    return first if first in _TABLES else "onnx"
+
+
 def operator_of(node: Node) -> Callable[..., Any] | None:
     """Return the function that computes a node; None if there is none for its operator and version."""
-    importlib.import_module(_TABLES.get(node.operator.partition(".")[0], "mp_core.programs.onnx"))
+    importlib.import_module(_TABLES[_family(node.operator)])
     versions = OPERATORS.get(node.operator, ())
     return next((version.function for version in versions if version.since <= max(node.version, 1)), None)
 
 
-def refusals(nodes: Iterable[Node]) -> list[str]:
-    """Return a line for each node that mp_core does not run: its name, operator and the reason."""
-    return [f"{node.name or node.outputs[0]} ({node.operator}): {why}" for node in nodes if (why := _refusal(node))]
-
-
-def _refusal(node: Node) -> str | None:
+def refusal(node: Node) -> str | None:
+    """Return why mp_core does not run a node, or None if it does."""
     function = operator_of(node)
-    if function is None:
-        known = node.operator in OPERATORS
-        return f"version {node.version} of the operator is too old" if known else "the operator is not supported"
-    try:
-        inspect.signature(function).bind(*node.arguments, **node.options)
-    except TypeError as error:
-        return str(error)
-    return None
+    if function is not None:
+        return misfit(function, node)
+    if node.operator in EXPANSIONS:
+        return misfit(EXPANSIONS[node.operator], node, None)
+    known = node.operator in OPERATORS
+    return f"version {node.version} of the operator is too old" if known else "the operator is not supported"

@@ -5,12 +5,14 @@ from typing import Any
 
 from mp_core.layers.plans import ForwardPlan, UnseenError
 from mp_core.layers.plans.cache import Cache
+from mp_core.layers.plans.examples import has_array
 from mp_core.layers.plans.plan import plan_key
 
 __all__ = ["PlannedCalls"]
 
 _KEPT = 8
 """Plans cached per model: a fit has two batch shapes (full and last batch), validation two more."""
+_INFERENCE = {"training": False}
 
 
 class PlannedCalls:
@@ -21,25 +23,27 @@ class PlannedCalls:
 
     def __init__(self, model: Callable[..., Any]) -> None:
         self._model = model
-        self._calls: Cache[Callable[[Any], Any]] = Cache(_KEPT)
+        self._calls: Cache[Callable[..., Any]] = Cache(_KEPT)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Return the outputs as new arrays."""
-        key = plan_key(x, {})
+        if not has_array((inputs, named)):
+            return self._call_directly(*inputs, **named)
+        key = plan_key(inputs, named)
         call = self._calls.get(key)
         if call is None:
             self._calls.put(key, self._call_and_plan)
             call = self._call_directly
-        return call(x)
+        return call(*inputs, **named)
 
-    def _call_directly(self, x: Any) -> Any:
-        return self._model(x, training=False)
+    def _call_directly(self, *inputs: Any, **named: Any) -> Any:
+        return self._model(*inputs, **named, **_INFERENCE)
 
-    def _call_and_plan(self, x: Any) -> Any:
+    def _call_and_plan(self, *inputs: Any, **named: Any) -> Any:
         """Record a plan for later calls with the same shapes and dtypes, and return its outputs."""
-        call: Callable[[Any], Any]
+        call: Callable[..., Any]
         try:
-            call = ForwardPlan(self._model, (x,), {"training": False})
+            call = ForwardPlan(self._model, inputs, named | _INFERENCE)
         except UnseenError:
             call = self._call_directly
-        return self._calls.put(plan_key(x, {}), call)(x)
+        return self._calls.put(plan_key(inputs, named), call)(*inputs, **named)

@@ -117,19 +117,16 @@ ABSENT: dict[str, dict[str, str]] = {
         "copy dtype is_tensor saturate_cast size ndim view":
             "arrays are NumPy's: use `np.asarray`, `mp.cast(..., saturate=True)` and attributes of arrays",
         "nn numpy": "is another name of the same functions of `keras.ops`",
-        "allclose amax amin append arctan2 argpartition "
-        "array array_split average bartlett bincount bitwise_and bitwise_invert bitwise_left_shift "
-        "bitwise_not bitwise_or bitwise_right_shift bitwise_xor blackman cbrt cdist corrcoef correlate "
-        "count_nonzero cross cumprod deg2rad diag diagflat diagonal diff digitize divide_no_nan dsplit "
-        "dstack empty empty_like erfinv fabs fliplr flipud fmax fmin fmod "
-        "gcd geomspace get_item hamming hanning heaviside histogram hsplit hstack hypot i0 identity "
-        "in_top_k inner isclose isin isneginf isposinf kaiser kron lcm ldexp left_shift "
+        "allclose amax amin append arctan2 argpartition array array_split average bartlett bincount "
+        "blackman cbrt cdist corrcoef correlate count_nonzero cross cumprod deg2rad diag diagflat diagonal "
+        "diff digitize divide_no_nan dsplit dstack empty empty_like erfinv fabs fliplr flipud fmax fmin gcd "
+        "geomspace get_item hamming hanning heaviside histogram hsplit hstack hypot i0 identity in_top_k "
+        "inner isclose isin isneginf isposinf kaiser kron lcm ldexp "
         "logaddexp logaddexp2 logspace median meshgrid nan_to_num nanargmax nanargmin nancumprod nancumsum "
-        "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter nonzero "
-        "outer percentile prod ptp quantile rad2deg rearrange right_shift rot90 scatter "
-        "scatter_update searchsorted segment_max segment_min segment_prod segment_sum signbit sinc "
-        "slice slice_update take_along_axis tensordot trace trapezoid tri "
-        "unique unravel_index unstack vander vdot vsplit vstack":
+        "nanmax nanmean nanmedian nanmin nanpercentile nanprod nanquantile nanstd nansum nanvar nextafter "
+        "nonzero outer percentile ptp quantile rad2deg rearrange rot90 searchsorted segment_max segment_min "
+        "segment_prod segment_sum signbit sinc tensordot trace trapezoid tri unique unravel_index "
+        "unstack vander vdot vsplit vstack":
             _NUMPY,
     },
 }  # fmt: skip

@@ -243,7 +243,7 @@ MP_CORE_PUBLIC int mp_core_activate(const mp_core_rows *rows, int activation, in
  * run the plan, without the interpreter lock. It keeps the weights of the recording. */
 typedef struct mp_core_plan mp_core_plan;
 
-/* Run a plan. inputs[i] is a C-contiguous array of the shape and type of example i (int32 for integers), outputs[i] of
+/* Run a plan. inputs[i] is a C-contiguous array of the shape and type of example i, outputs[i] of
  * the shape and type of result i. No pointer may be NULL, not even that of an array without elements. Arrays are not
  * copied; an output may be written before inputs are read, so it must not overlap an input or another output. */
 MP_CORE_PUBLIC int mp_core_run_plan(mp_core_plan *plan, const void *const *inputs, void *const *outputs, int threads);

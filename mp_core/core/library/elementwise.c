@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "library/cast.h"
+#include "library/numbers.h"
 #include "library/plan.h"
 #include "library/runtime.h"
 #include "library/tables.h"
@@ -50,26 +50,9 @@ ptrdiff_t mp_plan_elementwise(void *context, ptrdiff_t rows, int threads, int re
     return mp_ceil_div(all, e->share);
 }
 
-/* Convert n integers to float32, rounded to nearest even. */
-static void from_integers(const mp_operand *x, const char *at, ptrdiff_t stride, ptrdiff_t n, float *to) {
-    for (ptrdiff_t i = 0; i < n; i++, at += stride) {
-        int32_t word;
-        if (x->format == MP_BYTE) to[i] = (float)*(const uint8_t *)at;
-        else if (x->format == MP_I8) to[i] = (float)*(const int8_t *)at;
-        else {
-            memcpy(&word, at, sizeof word);
-            to[i] = (float)word;
-        }
-    }
-}
-
 /* Return n elements as float32: in place if they are, else converted into `buffer`. */
 static const float *widened(const mp_elementwise *e, const mp_operand *x, const char *at, ptrdiff_t n, float *buffer) {
     const ptrdiff_t stride = x->stride[e->axes - 1];
-    if (x->format == MP_BYTE || x->format == MP_I8 || x->format == MP_I32) {
-        from_integers(x, at, stride, n, buffer);
-        return buffer;
-    }
     if (x->format == MP_F32 && stride == x->size && (uintptr_t)at % sizeof(float) == 0) return (const float *)at;
     const mp_cast c = {.kernels = e->kernels, .src_format = x->format == MP_F32 ? MP_COPY : x->format,
                        .dst_format = MP_F32, .src_size = x->size, .dst_size = sizeof(float)};
@@ -152,20 +135,13 @@ static void raise_to_powers(const mp_elementwise *e, const float *x, const float
     else narrow_powers(e->kernels, x, y, n, out);
 }
 
-static void compare(mp_elementwise_function function, const float *x, const float *y, ptrdiff_t n, char *out) {
-    switch (function) {
-    case MP_LESS: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] < y[i]; break;
-    case MP_LESS_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] <= y[i]; break;
-    case MP_GREATER: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] > y[i]; break;
-    case MP_GREATER_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] >= y[i]; break;
-    case MP_EQUAL: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] == y[i]; break;
-    default: for (ptrdiff_t i = 0; i < n; i++) out[i] = x[i] != y[i]; break;
-    }
-}
-
 /* Compute n elements, at most MP_CHUNK; `at` are the operands' addresses. */
 static void run_piece(const mp_elementwise *e, const char *const *at, int operands, ptrdiff_t n, char *out) {
     mp_chunk_floats buffer[3];
+    if (e->wide != MP_SINGLE) {
+        mp_run_numbers(e, at, n, out);
+        return;
+    }
     const int masked = e->function == MP_WHERE;
     const int same = e->operand[0].format == e->out_format && e->activation == MP_LINEAR;
     const uint16_t *table = same ? mp_table_of_function(e->function, e->out_format) : NULL;
@@ -181,12 +157,13 @@ static void run_piece(const mp_elementwise *e, const char *const *at, int operan
     }
     if (e->out_format == MP_BOOL) {
         assert(y); /* comparisons have two operands */
-        compare(e->function, x, y, n, out);
+        mp_compare_floats(e->function, x, y, n, out);
         return;
     }
     float *const to = e->out_format == MP_F32 ? (float *)out : buffer[2].at;
     if (masked) choose(at[0], e->operand[0].stride[e->axes - 1], x, y, n, to);
     else if (e->function == MP_POWER) raise_to_powers(e, x, y, n, to);
+    else if (e->function >= MP_FLOOR_DIVIDE && e->function <= MP_FMOD) mp_float_quotients(e->function, x, y, n, to);
     else if ((int)e->function < MP_KERNEL_FUNCTIONS) e->kernels->rows->functions[e->function](x, y, n, to);
     else apply(e->function, x, n, to);
     if (e->out_format != MP_F32) e->kernels->casts->narrow[e->out_format](to, out, n, 0);

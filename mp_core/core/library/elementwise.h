@@ -1,8 +1,9 @@
 /* Functions of one, two or three arrays, element by element. Elements are converted to float32; results are computed in
- * float32 and rounded once. */
+ * float32 and rounded once. Functions of integers, booleans and float64 are computed in 64 bits (numbers.h). */
 #ifndef MP_ELEMENTWISE_H
 #define MP_ELEMENTWISE_H
 
+#include "library/cast.h"
 #include "library/operation.h"
 #include "library/rows.h" /* MP_MOST_AXES */
 
@@ -10,12 +11,15 @@ MP_SHARED_BEGIN
 
 enum {
     MP_BOOL = -2,          /* a format: bytes that are 0 or 1 */
-    MP_BYTE = -3,          /* a format of operands: numbers from 0 to 255 */
+    MP_I16 = MP_F64 + 1, MP_U16, MP_U32, MP_I64, MP_U64, /* the formats of integers that kernels lack */
     MP_MOST_OPERANDS = 3,
     /* The fewest elements for which a second thread pays, if two arrays are read and one is written (November 2026; the
      * CPU is not recorded). */
     MP_ELEMENTWISE_WORK = 1 << 17,
 };
+
+/* The type in which elements are computed: float32, int64, uint64 or float64. */
+typedef enum { MP_SINGLE, MP_SIGNED, MP_UNSIGNED, MP_DOUBLE } mp_wide;
 
 typedef enum {
 #define MP_ELEMENTWISE(NAME, WORD, OPERANDS) MP_##NAME,
@@ -46,7 +50,7 @@ static const int mp_elementwise_operands[] = {
 
 typedef struct {
     const char *data;
-    int format, size;                /* a float, MP_BOOL for masks, MP_BYTE, MP_I8 or MP_I32; bytes of an element */
+    int format, size;                /* MP_SINGLE takes floats, and MP_BOOL for masks; bytes of an element */
     ptrdiff_t stride[MP_MOST_AXES];  /* in bytes; 0 along an axis that is broadcast */
 } mp_operand;
 
@@ -55,7 +59,8 @@ typedef struct {
 typedef struct {
     const mp_kernels *kernels;
     mp_elementwise_function function;
-    mp_activation activation;       /* applied to the first operand before the function */
+    mp_activation activation;       /* applied to the first operand before the function, if `wide` is MP_SINGLE */
+    mp_wide wide;
     int axes;                       /* at least 1 */
     ptrdiff_t shape[MP_MOST_AXES];
     mp_operand operand[MP_MOST_OPERANDS];

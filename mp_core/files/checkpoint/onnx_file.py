@@ -1,24 +1,18 @@
 """Read the weights of an ONNX file under the names that they have in the modules of the network.
 
-A file is a Protocol Buffers message [1]_. Only initializers, constants and the descriptions of nodes are read.
-:mod:`mp_core.files.checkpoint.onnx_names` finds the names.
-
-.. [1] https://protobuf.dev/programming-guides/encoding, https://github.com/onnx/onnx/blob/main/onnx/onnx.proto.
+Only initializers, constants and the descriptions of nodes are read. :mod:`mp_core.files.checkpoint.onnx_names` finds
+the names.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 from os import PathLike
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from mp_core.arrays import Array, dtypes
-from mp_core.files.checkpoint.maps import map_file
+from mp_core.arrays import Array
 from mp_core.files.checkpoint.onnx_names import (
     NOT_QUANTIZED,
     TORCH,
@@ -29,36 +23,20 @@ from mp_core.files.checkpoint.onnx_names import (
     module_of,
     names_of,
 )
-from mp_core.files.checkpoint.places import is_plain, path_in
-from mp_core.utilities.numerals import integer_of
+from mp_core.files.onnx import messages
+from mp_core.files.onnx.messages import Attribute, Tensor, model_of, texts
+from mp_core.files.onnx.tensors import TYPES, Files, shape_of
+from mp_core.files.onnx.wire import DamagedError, floats, integers, message
 
 __all__ = ["open_onnx"]
 
-_TYPES = {1: "float32", 10: "float16", 11: "float64", 16: "bfloat16"}
-"""Number of a floating-point type -> our name."""
-_CODES = {
-    2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2",
-    20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2",
-}  # fmt: skip
-_COMPLEX = 14, 15
-_NO_FLOATS = 6, 7, 8, 9, 12, 13
-"""The numbers of the types of integers, strings and booleans, which no weights have."""
-_LISTED = {"float32": 4, "float64": 10}
-"""Type -> number of the field that lists its values one by one. Types of 16 bits use the field of int32."""
-_LONGEST = 10  # most bytes of an integer
-_MOST_AXES = 8
-_MOST_TIMES, _SPARE = 4, 1 << 24
-"""Weights may share bytes of the files, but have at most `_MOST_TIMES` times the bytes of the files + `_SPARE`."""
-_FIXED = {1: 8, 5: 4}  # wire type -> bytes of a value of fixed size
-_GRAPH, _FUNCTION = 1, 7
-"""The numbers of the field of nodes in a graph and in a function."""
+_WEIGHTS = "float32", "float16", "float64", "bfloat16"
+_OTHERS = "int32", "int64", "string", "bool", "uint32", "uint64"
+"""The types of weights, and those of constants that no layer has. All others are codes or complex numbers."""
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _PARAMETER = re.compile(r"^\w+: [A-Z_]+ target='([^']*)'(?: persistent=(\w+))?", re.M)
 """A line of the signature: the name of a parameter or buffer; for a buffer, whether checkpoints store it."""
-
-Value = int | memoryview
-"""An integer, or the bytes of anything else."""
 
 
 def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
@@ -67,231 +45,106 @@ def open_onnx(path: str | PathLike[str]) -> dict[str, Array]:
     They are the initializers that are floats, by name. Matrices of products are (outputs, inputs), as in modules of
     torch. Another file, and one that is damaged, quantized or refers to a file outside of its folder, raise ValueError.
     """
+    files = Files(path)
     try:
-        return _tensors(Path(path), memoryview(map_file(path)))
-    except _DamagedError as error:
+        return _tensors(files, _graph(files))
+    except DamagedError as error:
         raise ValueError(f"{path} is not an ONNX file, or is damaged: {error}") from None
 
 
-class _DamagedError(Exception):
-    """The bytes are not a valid message."""
-
-
-def _integer(content: memoryview, at: int) -> tuple[int, int]:
-    """Return the integer of variable length at byte `at`, and the byte after it."""
-    value = 0
-    for count in range(_LONGEST):
-        if at + count >= len(content):
-            break
-        byte = content[at + count]
-        value |= (byte & 127) << 7 * count
-        if byte < 128:
-            return value, at + count + 1
-    raise _DamagedError(f"an integer at byte {at} has no end")
-
-
-def _fields(content: memoryview) -> Iterator[tuple[int, Value]]:
-    """Yield the number and the value of each field of a message."""
-    at = 0
-    while at < len(content):
-        key, at = _integer(content, at)
-        wire = key & 7
-        if wire == 0:
-            value, at = _integer(content, at)
-            yield key >> 3, value
-            continue
-        if wire == 2:
-            size, at = _integer(content, at)
-        elif wire in _FIXED:
-            size = _FIXED[wire]
-        else:
-            raise _DamagedError(f"a field has the wire type {wire}; expected 0, 1, 2 or 5")
-        if size > len(content) - at:
-            raise _DamagedError(f"a field of {size} bytes does not fit")
-        yield key >> 3, content[at : at + size]
-        at += size
-
-
-def _parts(content: Value, wanted: int) -> list[memoryview]:
-    """Return the messages, strings or bytes in the fields with this number."""
-    if isinstance(content, int):
-        raise _DamagedError("there is an integer where a message was expected")
-    return [value for number, value in _fields(content) if number == wanted and not isinstance(value, int)]
-
-
-def _text(content: Value, number: int) -> str:
-    """Return the last string in the fields with this number; "" if there is none."""
-    return next(reversed(_texts(content, number)), "")
-
-
-def _integers(content: memoryview, wanted: int) -> list[int]:
-    """Return the integers in the fields with this number, packed or not."""
-    found: list[int] = []
-    for number, value in _fields(content):
-        if number != wanted:
-            continue
-        if isinstance(value, int):
-            found.append(value)
-            continue
-        at = 0
-        while at < len(value):
-            one, at = _integer(value, at)
-            found.append(one)
-    return found
-
-
-def _tensors(path: Path, content: memoryview) -> dict[str, Array]:
+def _tensors(files: Files, graph: Graph) -> dict[str, Array]:
     """Return the weights of a model."""
-    graph = _graph(path, content)
     try:
         names = names_of(graph)
     except RefusedError as error:
-        raise ValueError(f"{path}: {error}") from None
+        raise ValueError(f"{files.path}: {error}") from None
     found = {name: graph.weights[initializer].read() for name, (initializer, _) in names.items()}
-    total = sum(tensor.nbytes for tensor in found.values())
-    size = len(content) + sum(x.nbytes for x in graph.files.values())
-    if total > _MOST_TIMES * size + _SPARE:
-        raise ValueError(
-            f"{path}: its weights have {total} bytes, and its files {size}; expected at most {_MOST_TIMES} times that"
-        )
+    files.check_total(sum(tensor.nbytes for tensor in found.values()))
     return {name: tensor.T if names[name].transposed else tensor for name, tensor in found.items()}
 
 
-def _graph(path: Path, content: memoryview) -> Graph:
-    """Read the graph of a model, and the graphs and functions inside it."""
-    graphs = _parts(content, 7)
-    if len(graphs) != 1:
-        raise _DamagedError(f"it has {len(graphs)} graphs; expected 1")
-    signature = _metadata(graphs[0], 16).get(_SIGNATURE, "")
+def _graph(files: Files) -> Graph:
+    """Return the graph of a model, with the graphs and functions inside it."""
+    model = model_of(files.content)
+    signature = texts(model.graph.metadata).get(_SIGNATURE, "")
     listed = {name: kept != "False" for name, kept in _PARAMETER.findall(signature)}
     graph = Graph(signature=listed)
-    waiting = [(graphs[0], _GRAPH), *((function, _FUNCTION) for function in _parts(content, 25))]
+    waiting = _add_graph(files, graph, model.graph)
+    for function in model.functions:
+        waiting += _add_nodes(files, graph, function.nodes, function.inputs)
     while waiting:
-        waiting = [(inner, _GRAPH) for message, nodes in waiting for inner in _add_graph(path, graph, message, nodes)]
-    by_torch = _text(content, 2) in TORCH or any(node.module is not None for node in graph.nodes)
+        waiting = [more for inner in waiting for more in _add_graph(files, graph, message(messages.Graph, inner))]
+    by_torch = model.producer in TORCH or any(node.module is not None for node in graph.nodes)
     return replace(graph, by_torch=by_torch, by_paths=any(module_of(node.name) is not None for node in graph.nodes))
 
 
-def _add_graph(path: Path, graph: Graph, message: memoryview, nodes: int) -> list[memoryview]:
-    """Add the initializers and nodes of a graph or function; return the graphs inside the nodes.
+def _add_graph(files: Files, graph: Graph, added: messages.Graph) -> list[memoryview]:
+    """Add the initializers and nodes of a graph; return the graphs inside the nodes."""
+    for sparse in added.sparse:
+        name = "" if sparse.values is None else sparse.values.name
+        raise ValueError(f"{files.path}: initializer {name} is sparse; expected all of its values")
+    for tensor in added.initializers:
+        _add_tensor(files, graph, tensor.name, tensor)
+    return _add_nodes(files, graph, added.nodes, ())
 
-    `nodes` is the number of the field of nodes. Values that an inner graph or a function computes get a prefix, because
-    several graphs may use the same names.
+
+def _add_nodes(
+    files: Files, graph: Graph, nodes: Sequence[messages.Node], parameters: Sequence[str]
+) -> list[memoryview]:
+    """Add the nodes of a graph or function; return the graphs inside the nodes.
+
+    Values that an inner graph or a function computes get a prefix, because several graphs may use the same names.
     """
-    messages = _parts(message, nodes)
-    local = {value for node in messages for value in _texts(node, 2)} if graph.nodes else set()
-    if nodes == _GRAPH:
-        if sparse := _parts(message, 15):
-            name = _text(next(iter(_parts(sparse[0], 1)), memoryview(b"")), 8)
-            raise ValueError(f"{path}: initializer {name} is sparse; expected all of its values")
-        for tensor in _parts(message, 5):
-            _add_tensor(path, graph, _text(tensor, 8), tensor)
-    else:
-        local.update(_texts(message, 4))
+    local = {value for node in nodes for value in node.outputs} | set(parameters) if graph.nodes else set()
     start = f"/{len(graph.nodes)}/"
     inner: list[memoryview] = []
-    for node in messages:
-        inputs, outputs = (
-            [start + name if name in local else name for name in _texts(node, field)] for field in (1, 2)
-        )
-        inner += _add_node(path, graph, node, (*inputs,), (*outputs,) or (f"{start}{len(graph.nodes)}",))
+    for node in nodes:
+        inputs, outputs = ([start + x if x in local else x for x in names] for names in (node.inputs, node.outputs))
+        inner += _add_node(files, graph, node, (*inputs,), (*outputs,) or (f"{start}{len(graph.nodes)}",))
     return inner
 
 
-def _add_tensor(path: Path, graph: Graph, name: str, message: memoryview) -> None:
+def _add_tensor(files: Files, graph: Graph, name: str, tensor: Tensor) -> None:
     """Add an initializer."""
-    kind = next(iter(_integers(message, 2)), 0)
-    shape = tuple(_integers(message, 1))
+    kind, shape = TYPES.get(tensor.data_type), shape_of(tensor)
+    which = f"{files.path}: initializer {name} of shape {shape}"
     if name in graph.weights or name in graph.others:
-        raise _DamagedError(f"two initializers are called {name}")
-    if len(shape) > _MOST_AXES:
-        raise _DamagedError(f"initializer {name} has {len(shape)} axes; expected at most {_MOST_AXES}")
-    if kind in _CODES and len(shape) > 1:
-        raise ValueError(f"{path}: initializer {name} of shape {shape} has codes of {_CODES[kind]}; {NOT_QUANTIZED}")
-    if kind in _COMPLEX:
-        raise ValueError(f"{path}: initializer {name} of shape {shape} has complex numbers; expected floats")
-    if kind not in {*_TYPES, *_CODES, *_NO_FLOATS}:
-        raise ValueError(f"{path}: initializer {name} of shape {shape} has numbers of the type {kind}; expected floats")
-    if kind in _TYPES:
-        read = partial(_numbers, path, graph.files, message, name, dtypes.ALLOWED[_TYPES[kind]], shape)
-        graph.weights[name] = Initializer(shape, read)
+        raise DamagedError(f"two initializers are called {name}")
+    if kind is None:
+        raise ValueError(f"{which} has numbers of the type {tensor.data_type}; expected floats")
+    if kind.startswith("complex"):
+        raise ValueError(f"{which} has complex numbers; expected floats")
+    if kind not in (*_WEIGHTS, *_OTHERS) and len(shape) > 1:
+        raise ValueError(f"{which} has codes of {kind}; {NOT_QUANTIZED}")
+    if kind in _WEIGHTS:
+        graph.weights[name] = Initializer(shape, partial(files.array, tensor, name))
     else:
         graph.others[name] = shape
 
 
 def _add_node(
-    path: Path, graph: Graph, message: memoryview, inputs: tuple[str, ...], outputs: tuple[str, ...]
+    files: Files, graph: Graph, node: messages.Node, inputs: tuple[str, ...], outputs: tuple[str, ...]
 ) -> list[memoryview]:
     """Add a node, or the value of a Constant node as an initializer; return the graphs inside the node."""
-    kind, domain, name = _text(message, 4), _text(message, 7), _text(message, 3)
-    attributes = {_text(attribute, 1): attribute for attribute in _parts(message, 5)}
-    if kind == "Constant" and "value" in attributes:
-        for tensor in _parts(attributes["value"], 5):
-            _add_tensor(path, graph, outputs[0], tensor)
+    attributes = {attribute.name: attribute for attribute in node.attributes}
+    if node.op_type == "Constant" and "value" in attributes:
+        tensor = attributes["value"].t
+        if tensor is not None:
+            _add_tensor(files, graph, outputs[0], tensor)
         return []
-    if kind == "Constant" and "value_floats" in attributes:
-        numbers = np.frombuffer(b"".join(_parts(attributes["value_floats"], 7)), "<f4")
+    if node.op_type == "Constant" and "value_floats" in attributes:
+        numbers = np.frombuffer(floats(attributes["value_floats"].floats, "<f4"), "<f4")
         graph.weights[outputs[0]] = Initializer(numbers.shape, lambda: numbers)
         return []
-    scopes = re.findall(r"'([^']*)'", _metadata(message, 9).get(_SCOPES, ""))
-    module = scopes[-2] if len(scopes) > 1 else module_of(name)
-    kind = kind if domain in ("", "ai.onnx") else f"{domain}.{kind}"
-    graph.nodes.append(Node(kind, name, inputs, outputs, module, _transposes(kind, attributes)))
-    return [inner for attribute in attributes.values() for field in (6, 11) for inner in _parts(attribute, field)]
+    scopes = re.findall(r"'([^']*)'", texts(node.metadata).get(_SCOPES, ""))
+    module = scopes[-2] if len(scopes) > 1 else module_of(node.name)
+    graph.nodes.append(Node(node.kind, node.name, inputs, outputs, module, _transposes(node.kind, attributes)))
+    return [inner for attribute in node.attributes for inner in attribute.subgraphs]
 
 
-def _transposes(kind: str, attributes: dict[str, memoryview]) -> bool:
+def _transposes(kind: str, attributes: Mapping[str, Attribute]) -> bool:
     """Return whether a node transposes its second operand or, if it is a Transpose, a matrix."""
     if kind != "Transpose":
-        return "transB" in attributes and 1 in _integers(attributes["transB"], 3)
-    order = _integers(attributes["perm"], 8) if "perm" in attributes else [1, 0]
-    return order == [1, 0]
-
-
-def _texts(content: Value, number: int) -> list[str]:
-    """Return the strings in the fields with this number."""
-    return [bytes(part).decode("utf-8", "replace") for part in _parts(content, number)]
-
-
-def _metadata(content: Value, number: int) -> dict[str, str]:
-    """Return the keys and values in the fields with this number."""
-    return {_text(entry, 1): _text(entry, 2) for entry in _parts(content, number)}
-
-
-def _numbers(
-    path: Path, files: dict[Path, Array], message: memoryview, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
-) -> Array:
-    """Return the values of an initializer, as a view of the file if it stores them as raw bytes."""
-    if prod(max(n, 1) for n in shape) * dtype.itemsize >= 2**63:
-        raise _DamagedError(f"initializer {name} has the shape {shape}")
-    size = prod(shape) * dtype.itemsize
-    if next(iter(_integers(message, 14)), 0) == 1:
-        content = _external_bytes(path, files, message, name, size)
-    elif raw := _parts(message, 9):
-        content = raw[-1]
-    elif dtype.itemsize == 2:
-        content = memoryview(np.array([value & 0xFFFF for value in _integers(message, 5)], "<u2").tobytes())
-    else:
-        content = memoryview(b"".join(_parts(message, _LISTED[dtype.name])))
-    if len(content) != size:
-        raise ValueError(f"{path}: initializer {name} has {len(content)} bytes; expected {size}, for {shape}")
-    numbers: Array = np.frombuffer(content, np.uint8).view(dtype).reshape(shape)
-    return numbers
-
-
-def _external_bytes(path: Path, files: dict[Path, Array], message: memoryview, name: str, size: int) -> memoryview:
-    """Return the bytes of an initializer that is stored in another file of the folder."""
-    place = {_text(entry, 1): _text(entry, 2) for entry in _parts(message, 13)}
-    location, offset = place.get("location", ""), place.get("offset", "0")
-    start = integer_of(offset, 0, 2**63 - 1)
-    if not is_plain(location) or start is None:
-        where = f"{location!r} at {offset!r}"
-        raise ValueError(f"{path}: initializer {name} is in {where}; expected a name in its own folder, and an offset")
-    if place.get("length", str(size)) != str(size):
-        raise ValueError(f"{path}: initializer {name} has {place['length']} bytes in {location}; expected {size}")
-    other = path_in(path.parent, location, f"{path}: initializer {name}")
-    if other not in files:  # map each file once: a map keeps a descriptor open, and there may be thousands of weights
-        files[other] = map_file(other)
-    if files[other].size < start + size:
-        raise ValueError(f"{other} ends before the end of {name}, {start + size}")
-    return memoryview(files[other])[start:][:size]
+        return "transB" in attributes and attributes["transB"].i == 1
+    order = integers(attributes["perm"].ints).tolist() if "perm" in attributes else [1, 0]
+    return bool(order == [1, 0])

@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -66,8 +65,6 @@ class Graph:
     nodes: list[Node] = field(default_factory=list)
     weights: dict[str, Initializer] = field(default_factory=dict)  # the initializers that are floats
     others: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the shapes of all other initializers
-    # Files beside the ONNX file that have values, each mapped once
-    files: dict[Path, Array] = field(default_factory=dict)
 
 
 class Named(NamedTuple):

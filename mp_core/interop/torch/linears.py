@@ -1,7 +1,7 @@
 """Linear modules of torch that use mp_core: the modules, and the torch operators that they call."""
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
@@ -19,7 +19,7 @@ from mp_core.core.cpu import get_num_threads, num_threads
 from mp_core.ops import PackedMatrix
 from mp_core.utilities.arguments import boolean
 
-__all__ = ["PackedLinear", "TrainableLinear", "replace_linears"]
+__all__ = ["PackedLinear", "TrainableLinear", "array_of", "replace_linears", "threads_of_torch"]
 
 KINDS = ("float32", "float16", "bfloat16", "int8")
 _TENSORS = ("panels", "column_sums", "scale", "bias")
@@ -34,6 +34,12 @@ def array_of(tensor: Tensor) -> Array:
     is_bf16 = tensor.dtype is torch.bfloat16
     array: Array = tensor.view(torch.int16).numpy().view(_BF16) if is_bf16 else tensor.numpy()
     return array
+
+
+def threads_of_torch() -> AbstractContextManager[None]:
+    """Return a context in which mp_core computes with as many threads as torch."""
+    threads = torch.get_num_threads()
+    return nullcontext() if get_num_threads() == threads else num_threads(threads)
 
 
 def _linear(
@@ -52,8 +58,7 @@ def _linear(
     result = _empty_result(x, shape)
     matrix, offset = _operands(panels, column_sums, scale, bias, shape, dtype)
     a, out = array_of(x.detach()), array_of(result)
-    threads = torch.get_num_threads()
-    with nullcontext() if get_num_threads() == threads else num_threads(threads):
+    with threads_of_torch():
         if scale is not None:
             ops.dynamic_matmul(a, matrix, out_dtype=out.dtype, out=out, bias=offset)
         else:
@@ -93,8 +98,8 @@ def _input_gradient(
     rows = d.contiguous() if scale is None else (d.float() * scale.reshape(-1)).contiguous()
     matrix, _ = _operands(back, back_sums, back_scale, None, shape[::-1], dtype)
     a, result = array_of(rows.detach()), d.new_empty((*d.shape[:-1], shape[0]))
-    out, threads = array_of(result), torch.get_num_threads()
-    with nullcontext() if get_num_threads() == threads else num_threads(threads):
+    out = array_of(result)
+    with threads_of_torch():
         a = a if scale is not None or a.dtype == matrix.dtype else ops.cast(a, matrix.dtype)
         ops.matmul(a, matrix, out_dtype=out.dtype, out=out)
     return result

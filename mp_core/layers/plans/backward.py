@@ -199,7 +199,7 @@ class GradientPlan(ForwardPlan[Any]):
         if self._last[1] is not None:
             self._shared.packed_transposes.clear()  # constants may have changed
         while True:
-            values = [np.empty(v.shape, np.int32 if v.true_dtype.kind in "iu" else v.true_dtype) for v in self._held]
+            values = [np.empty(v.shape, v.true_dtype) for v in self._held]
             self._tree = (self._tree[0][0], values), self._tree[1]
             changes, state = count(), State(None, {id(variable) for variable in self._held}, True)
             found = record(self._layer, self._tree, ((), {}), self._sizes, state)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.arrays import Array, asarray, cast, imported
-from mp_core.arrays.dtypes import is_float
+from mp_core.arrays.dtypes import is_float, is_integer
 from mp_core.utilities.tree import leaves
 
 __all__ = ["as_example", "has_array", "matching", "pairs"]
@@ -16,10 +16,7 @@ def as_example(x: Any) -> Any:
     """Return an example as a contiguous copy; None, numbers, strings and functions as they are."""
     if not isinstance(x, np.ndarray) and (x is None or isinstance(x, bool | int | float | str) or callable(x)):
         return x
-    array = imported(x, "inputs")
-    if array.dtype.kind in "iu" and array.dtype.itemsize > 1:
-        return _int32(array)
-    return np.array(asarray(array, "inputs"), order="C")
+    return np.array(asarray(imported(x, "inputs"), "inputs"), order="C")
 
 
 def has_array(tree: Any) -> bool:
@@ -47,10 +44,11 @@ def pairs(example: Any, given: Any) -> Iterator[tuple[Array, Any]]:
         raise TypeError(f"the plan was made for the argument {example!r}; received {given!r}")
 
 
-def _int32(x: Array) -> Array:
-    if x.size and not -(2**31) <= int(x.min()) <= int(x.max()) < 2**31:
-        raise ValueError(f"integers of a plan must fit int32; received {x.min()} to {x.max()}")
-    return np.array(x, np.int32, order="C")
+def _integers(x: Array, dtype: np.dtype[Any]) -> Array:
+    limits = np.iinfo(dtype)
+    if x.size and not limits.min <= int(x.min()) <= int(x.max()) <= limits.max:
+        raise ValueError(f"integers of this plan must fit {dtype}; received {x.min()} to {x.max()}")
+    return np.array(x, dtype, order="C")
 
 
 def matching(x: Any, example: Array, index: int) -> Array:
@@ -61,8 +59,8 @@ def matching(x: Any, example: Array, index: int) -> Array:
     if array.shape != example.shape:
         raise ValueError(f"array {index} of the plan must have shape {example.shape}; received {array.shape}")
     if array.dtype is not example.dtype:
-        if example.dtype == np.int32 and array.dtype.kind in "iu":
-            return _int32(array)
+        if is_integer(example.dtype) and array.dtype.kind in "iu":
+            return _integers(array, example.dtype)
         if not (is_float(example.dtype) and is_float(asarray(array).dtype)):
             raise TypeError(f"array {index} of the plan must be of {example.dtype}; received {array.dtype}")
         array = cast(array, example.dtype)

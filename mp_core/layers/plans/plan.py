@@ -51,7 +51,7 @@ def compile(layer: Callable[..., R], *inputs: Any, **options: Any) -> "ForwardPl
         (``x * scale + 1``, ``np.maximum``) and views (``reshape``, ``transpose``, slices, and NumPy functions that
         return views). Python numbers, ``if`` and loops are evaluated once, with the example inputs.
     *inputs : array-like
-        Examples. Integers, except 8-bit ones, become int32.
+        Examples. Integers keep their type: runs take integers of other types if the values fit.
     **options
         Keyword arguments of the call. Arrays are examples too; other values are constants of the plan.
 
@@ -201,7 +201,7 @@ class ForwardPlan(Generic[R]):
 
     def _output(self, part: Any, arrays: list[Array], made: dict[int, Array], rows: tuple[int, ...]) -> Any:
         if type(part) is not OutputPlace:
-            return part
+            return part.copy() if isinstance(part, np.ndarray) else part
         buffer = made.get(part.buffer)
         if buffer is None:  # an input, or a view of one
             buffer = arrays[part.buffer].copy()
@@ -258,7 +258,7 @@ class ForwardPlan(Generic[R]):
         """Return the current plan as a PyCapsule "mp_core.plan", for ``mp_core_run_plan`` of ``mp_core.h``.
 
         The capsule keeps the weights and the policy of the recording, and has its own memory. One thread at a time may
-        run it. Arrays passed from C must be C-contiguous, and integer inputs int32.
+        run it. Arrays passed from C must be C-contiguous and have the types of the examples.
 
         Raises
         ------

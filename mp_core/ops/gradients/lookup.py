@@ -8,8 +8,9 @@ import numpy as np
 from mp_core.arrays import F32, F64, FORMATS, Array, cast, contiguous
 from mp_core.arrays.recorded import recordable
 from mp_core.core.lookup import sum_by_index
-from mp_core.ops.gradients.registry import RowSum, gradient_of, wide_type
+from mp_core.ops.gradients.registry import RowSum, UngradedError, gradient_of, wide_type
 from mp_core.ops.gradients.sums import BLOCK, blocks_of
+from mp_core.ops.indexing import added_along, put_along_axis, taken_along
 from mp_core.ops.lookup import take_rows
 from mp_core.ops.pairs import add
 
@@ -71,3 +72,23 @@ def _(d: Array, out: Array, table: Any, indices: Array, dtype: Any) -> dict[str,
         return functools.reduce(add, map(part, blocks_of(rows, BLOCK)), before)
 
     return {"table": RowSum(rows, BLOCK, after, part)}
+
+
+@gradient_of(taken_along)
+def _(d: Array, out: Array, x: Array, indices: Array, axis: int) -> dict[str, Any]:
+    def make(dtype: Any) -> Array:
+        found = added_along(d, indices, x.shape[axis], axis)
+        return found if found.dtype == dtype else cast(found, dtype)
+
+    return {"x": make}
+
+
+@gradient_of(put_along_axis)
+def _(
+    d: Array, out: Array, x: Array, indices: Any, updates: Array, axis: int, reduction: str | None = None
+) -> dict[str, Any]:
+    if reduction not in (None, "add"):
+        raise UngradedError(f"put_along_axis has no gradient with the reduction {reduction!r}: use None or 'add'")
+    places = indices if isinstance(indices, np.ndarray) else np.asarray(indices)
+    of_x = d if reduction else put_along_axis(d, places, np.zeros(updates.shape, d.dtype), axis)
+    return {"x": of_x, "updates": taken_along(d, places, axis % d.ndim)}

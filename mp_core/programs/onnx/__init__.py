@@ -3,4 +3,23 @@
 Each module registers the functions of one subject; importing this package registers all.
 """
 
-from mp_core.programs.onnx import elementwise, products, shapes  # noqa: F401
+from mp_core.programs.onnx import (  # noqa: F401
+    activations,
+    attention,
+    casting,
+    control,
+    convolution,
+    elementwise,
+    fusions,
+    indexing,
+    learned,
+    microsoft,
+    norms,
+    pooling,
+    products,
+    quantized,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+)

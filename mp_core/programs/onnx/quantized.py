@@ -1,0 +1,247 @@
+"""Quantized operators. Codes are integers q with a scale and a zero point: ``x ~ scale * (q - zero_point)``.
+
+Operators on codes (QLinearConv ...) are written as operators on floats between DequantizeLinear and QuantizeLinear.
+Patterns then find the products whose operands are both quantized: layers multiply these codes exactly, in int32.
+"""
+
+from typing import Any, Literal
+
+import numpy as np
+
+from mp_core import ops
+from mp_core.arrays import Array
+from mp_core.arrays.quantization import QuantizedArray
+from mp_core.arrays.quantization.codes import parse_codes
+from mp_core.files.program import Node, Value
+from mp_core.layers.forms import Inputs
+from mp_core.programs.expansions import Expansion, Making, expansion
+from mp_core.programs.onnx.arguments import dtype_of
+from mp_core.programs.onnx.casting import cast_like
+from mp_core.programs.onnx.convolution import conv
+from mp_core.programs.patterns import Match, pattern
+from mp_core.programs.registry import operator
+from mp_core.programs.weights import CODES
+
+# ---- codes and floats
+
+
+def codes_of(
+    q: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> QuantizedArray | Array:
+    """Return the quantized array of constant codes; floats if no product reads such codes."""
+    is_known = q.dtype.name in ("int8", "uint8", "int4", "uint4") and q.ndim > 1 and not output_dtype
+    if not is_known or scale.dtype.name != "float32":
+        return dequantize_linear(q, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype)
+    return QuantizedArray.from_onnx(q, scale, zero, axis, block_size)
+
+
+CODES["DequantizeLinear"] = codes_of
+
+
+@operator("DequantizeLinear", "com.microsoft.DequantizeLinear")
+def dequantize_linear(
+    q: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Any:
+    """Return ``(q - zero) * scale`` in the type of the scale."""
+    kind = dtype_of(output_dtype) if output_dtype else scale.dtype
+    return ops.dequantize_linear(q, scale, zero, axis, block_size, kind)
+
+
+@operator("QuantizeLinear", "com.microsoft.QuantizeLinear")
+def quantize_linear(
+    x: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    saturate: int = 1,
+    precision: int = 0,
+) -> Any:
+    """Return ``round(x / scale) + zero``, clipped to the type of `zero` or `output_dtype`, default uint8."""
+    del precision  # divisions are computed in float32
+    kind = zero.dtype if zero is not None else dtype_of(output_dtype or 2)
+    if kind.name == "float4_e2m1fn":
+        raise ValueError("QuantizeLinear writes codes of integers and of float8; received the type float4_e2m1fn")
+    codes = ops.quantize_linear(x, scale, zero, axis, block_size, kind, bool(saturate))
+    return codes if kind.name not in ("int4", "uint4") else cast_like(codes, np.empty(0, kind))
+
+
+operator("DynamicQuantizeLinear")(ops.dynamic_quantize_linear)
+
+
+@operator("mp_core.rounded_to_range")
+def rounded_to_range(x: Any) -> Any:
+    """Return the numbers next to `x` that the codes of DynamicQuantizeLinear stand for."""
+    return ops.dequantize_linear(*ops.dynamic_quantize_linear(x))
+
+
+# ---- products of integers
+
+
+operator("MatMulInteger")(ops.matmul_integer)
+
+
+@operator("ConvInteger")
+def conv_integer(x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, **options: Any) -> Any:
+    """Return the convolution of ``x - x_zero`` with ``w - w_zero`` in int32, exact."""
+    x, w = (
+        ops.cast(q, "float64") if zero is None else ops.subtract(ops.cast(q, "float64"), zero_of(zero, q))
+        for q, zero in ((x, x_zero), (w, w_zero))
+    )
+    return ops.cast(conv(x, w, **options), "int32")
+
+
+def zero_of(zero: Any, q: Any) -> Any:
+    """Return a zero point, or one for each filter at axis 0, in float64."""
+    zero = ops.cast(zero, "float64")
+    return zero.reshape(-1, *(1,) * (q.ndim - 1)) if zero.size > 1 else zero.reshape(1)
+
+
+# ---- pairs of quantization and dequantization
+
+
+@pattern("DequantizeLinear(QuantizeLinear(x, SCALE, ZERO), SCALE2, ZERO2)", is_shared=True)
+def rounded_pair(m: Match) -> Node | None:
+    """Round floats to the numbers that codes stand for, without the codes."""
+    same = all(np.array_equal(m[name], m[f"{name}2"]) for name in ("SCALE", "ZERO"))
+    zero = np.asarray(m["ZERO"])
+    fits = same and np.size(m["SCALE"]) == 1 and zero.dtype.name in ("int8", "uint8") and not _has_blocks(m)
+    arguments = m.node("QuantizeLinear").arguments[1:3]
+    return m.instead("mp_core.rounded_to_codes", m["x"], *arguments) if fits else None
+
+
+@pattern(
+    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, WSCALE)",
+    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, scales)",
+)
+def dynamic_product(m: Match) -> list[Node] | None:
+    """Multiply rows, rounded to the codes of DynamicQuantizeLinear, by a matrix of codes."""
+    node, scales = m.graph.producer(m["q"]), m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
+    is_dynamic = node is not None and node.operator == "DynamicQuantizeLinear"
+    if not is_dynamic or scales is None or [m["q"], m["scale"], m["zero"]] != [Value(x) for x in node.outputs]:
+        return None
+    matrix = codes_of(m["W"], np.float32(scales), m["WZERO"], axis=1)
+    rows = m.before("mp_core.rounded_to_range", node.arguments[0])
+    return [rows, m.instead("MatMul", m.value(rows), m.graph.add_constant(f"{m.last.outputs[0]}.matrix", matrix))]
+
+
+def _has_blocks(m: Match) -> bool:
+    return any(node.options.get("block_size") or node.options.get("output_dtype") for node in m.nodes)
+
+
+@operator("mp_core.rounded_to_codes")
+def rounded_to_codes(x: Any, scale: Any, zero: Any) -> Any:
+    """Return the numbers next to `x` that codes with one scale stand for."""
+    codes, shift = parse_codes(zero.dtype), float(zero)
+    least, most = codes.qmin - shift, codes.qmax - shift
+    return ops.multiply(ops.clip(ops.round(ops.divide(x, scale)), least, most), scale)
+
+
+@pattern(
+    *(f"mp_core.{layer}(mp_core.rounded_to_codes(x, SCALE, ZERO), W)" for layer in ("conv", "dense")), is_shared=True
+)
+def product_of_codes(m: Match) -> Node | None:
+    """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
+    node = m.last
+    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
+    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
+        return None
+    zero = int(m["ZERO"].reshape(())) - (128 if m["ZERO"].dtype == np.uint8 else 0)
+    inputs = Inputs(np.float32(m["SCALE"]).reshape(()), np.int8(zero))
+    return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs)
+
+
+# ---- operators on codes, written as operators on floats
+
+
+@expansion("QLinearMatMul", "com.microsoft.QLinearMatMul")
+def qlinear_matmul(make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any) -> None:
+    """Return the product of codes."""
+    product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
+    make(_CODES, product, sy, zy)
+
+
+@expansion("QLinearConv")
+def qlinear_conv(
+    make: Making, x: Any, sx: Any, zx: Any, w: Any, sw: Any, zw: Any, sy: Any, zy: Any, bias: Any = None, **options: Any
+) -> None:
+    """Return the convolution of codes; the scale of its int32 bias is the product of both scales."""
+    more = () if bias is None else (make(_FLOATS, bias, make("Mul", sx, sw), axis=0),)
+    result = make("Conv", make(_FLOATS, x, sx, zx), make(_FLOATS, w, sw, zw, axis=0), *more, **options)
+    make(_CODES, result, sy, zy)
+
+
+@expansion("com.microsoft.QGemm")
+def qgemm(
+    make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, c: Any = None, sy: Any = None, zy: Any = None,
+    *, transB: int = 0, **options: Any,
+) -> None:  # fmt: skip
+    """Return the product of codes; the scale of its int32 bias is the product of both scales."""
+    more = () if c is None else (make(_FLOATS, c, make("Mul", sa, sb), axis=0),)
+    matrix = make(_FLOATS, b, sb, zb, axis=0 if transB else 1)
+    product = make("Gemm", make(_FLOATS, a, sa, za), matrix, *more, transB=transB, **options)
+    if sy is not None:
+        make(_CODES, product, sy, zy)
+
+
+def _of_two(name: str) -> Expansion:
+    def expand(
+        make: Making, a: Any, sa: Any, za: Any, b: Any, sb: Any, zb: Any, sy: Any, zy: Any = None
+    ) -> None:  # fmt: skip
+        make(_CODES, make(name, make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb)), sy, zy)
+
+    return expand
+
+
+def _of_one(name: str) -> Expansion:
+    def expand(
+        make: Making,
+        x: Any,
+        sx: Any,
+        zx: Any,
+        sy: Any,
+        zy: Any = None,
+        *,
+        channels_last: Literal[0] = 0,
+        **options: Any,
+    ) -> None:
+        options.pop("opset", None)
+        make(_CODES, make(name, make(_FLOATS, x, sx, zx), **options), sy, zy)
+
+    return expand
+
+
+for _name in ("Add", "Mul"):
+    expansion(f"com.microsoft.QLinear{_name}")(_of_two(_name))
+for _name in ("Sigmoid", "LeakyRelu", "Softmax", "GlobalAveragePool", "AveragePool"):
+    expansion(f"com.microsoft.QLinear{_name}")(_of_one(_name))
+
+
+@expansion("com.microsoft.QLinearConcat")
+def qlinear_concat(make: Making, sy: Any, zy: Any, *parts: Any, axis: int) -> None:
+    """Return codes side by side, in one scale."""
+    floats = [make(_FLOATS, *parts[i : i + 3]) for i in range(0, len(parts), 3)]
+    make(_CODES, make("Concat", *floats, axis=axis), sy, zy)
+
+
+@expansion("com.microsoft.MatMulIntegerToFloat")
+def matmul_integer_to_float(
+    make: Making, a: Any, b: Any, sa: Any, sb: Any, za: Any = None, zb: Any = None, bias: Any = None
+) -> None:
+    """Return the product of codes as floats."""
+    product = make("MatMul", make(_FLOATS, a, sa, za), make(_FLOATS, b, sb, zb))
+    if bias is not None:
+        make("Add", product, bias)
+
+
+@expansion("com.microsoft.DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(make: Making, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
+    """Return the product of rows that are quantized with one range, and of codes."""
+    product = make("MatMul", make("mp_core.rounded_to_range", a), make(_FLOATS, b, sb, zb))
+    if bias is not None:
+        make("Add", product, bias)
+
+
+_FLOATS, _CODES = "DequantizeLinear", "QuantizeLinear"
