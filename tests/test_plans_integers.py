@@ -149,13 +149,34 @@ def test_operations_of_integers_have_steps(name, isa):
 def test_operators_and_functions_of_numpy_give_the_types_of_numpy():
     x, y = numbers("int32").reshape(20, 30), numbers("int64").reshape(20, 30) | 1
     calls = [
-        lambda x, y: x + y, lambda x, y: (x - 3) * y, lambda x, y: x / y, lambda x, y: x // y, lambda x, y: x % y,
-        lambda x, y: x & y, lambda x, y: ~x | (y << 2) ^ (y >> 1), lambda x, y: -x, lambda x, y: abs(x),
-        lambda x, y: x < y, lambda x, y: x == 3, lambda x, y: x * 0.5, lambda x, y: np.sqrt(x * x),
-        lambda x, y: x.sum(axis=0), lambda x, y: np.argmax(y, axis=1), lambda x, y: np.sort(y),
-        lambda x, y: np.cumsum(x, axis=0), lambda x, y: np.where(x > y, x, y), lambda x, y: x.astype(np.float64) / 3,
-        lambda x, y: np.maximum(x, y), lambda x, y: np.concatenate([x, x]), lambda x, y: x.max(axis=1),
-    ]  # fmt: skip
+        lambda x, y: x + y,
+        lambda x, y: (x - 3) * y,
+        lambda x, y: x / y,
+        lambda x, y: x // y,
+        lambda x, y: x % y,
+        lambda x, y: x & y,
+        lambda x, y: ~x | (y << 2) ^ (y >> 1),
+        lambda x, y: -x,
+        lambda x, y: abs(x),
+        lambda x, y: x < y,
+        lambda x, y: x == 3,
+        lambda x, y: x * 0.5,
+        lambda x, y: np.sqrt(x * x),
+        lambda x, y: x.sum(axis=0),
+        lambda x, y: np.argmax(y, axis=1),
+        lambda x, y: np.sort(y),
+        lambda x, y: np.cumsum(x, axis=0),
+        lambda x, y: np.where(x > y, x, y),
+        lambda x, y: x.astype(np.float64) / 3,
+        lambda x, y: np.prod(x, axis=0),
+        lambda x, y: np.take_along_axis(x, y % 20, 0),
+        lambda x, y: np.stack([x, y]),
+        lambda x, y: np.concatenate([x, np.ones((1, 30))]),
+        lambda x, y: np.hstack([x, y]),
+        lambda x, y: np.maximum(x, y),
+        lambda x, y: np.concatenate([x, x]),
+        lambda x, y: x.max(axis=1),
+    ]
     for call in calls:
         with np.errstate(all="ignore"):
             same(call, x, y)
