@@ -254,3 +254,19 @@ def test_a_gradient_plan_counts_in_integers():
     for _ in range(3):
         step(np.ones(3, np.float32))
     assert count.numpy() == 6
+
+
+OF_NUMBERS = {name: getattr(ops, name) for name in (
+    "floor", "ceil", "round", "stop_gradient", "absolute", "square", "reciprocal", "sum", "mean", "max", "prod", "any",
+    "ravel", "var", "isnan", "logical_not")} | {
+    "clip": lambda x: ops.clip(x, 0, 1), "cast": lambda x: ops.cast(x, "int64"), "stack": lambda x: ops.stack([x, x]),
+    "where": lambda x: ops.where(x > 0, x, 0), "mod": lambda x: ops.mod(x, 2), "range": lambda x: np.arange(3) * x,
+    "take": lambda x: ops.take(np.arange(10), ops.cast(x, "int64")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_arrays_without_axes_are_operands(name, dtype):
+    """Shape arithmetic of graphs computes with numbers."""
+    same(OF_NUMBERS[name], np.array(3, dtype), example=(np.array(2, dtype),))

@@ -230,8 +230,10 @@ class Recording:
             instead = self.replacements[function](*args, **kwargs)
             if instead is not None:
                 return instead
-        if _out_of(function, args, kwargs) is not None:
+        if _argument(function, "out", args, kwargs) is not None:
             self.refuse(f"{function.__name__} with `out`")
+        if type(_argument(function, "axis", args, kwargs)) is Recorded:
+            self.refuse("an axis that depends on an input")
         args, kwargs = map_leaves(_as_read, args), map_leaves(_as_read, kwargs)
         plain = functools.partial(self._plain, numbers=hasattr(function, "takes_numbers"))
         before = len(self.tape.buffers)
@@ -401,12 +403,12 @@ def _path(operation: Callable[..., Any]) -> str:
     return f"mp_core.ops.{operation.__name__.lstrip('_')}"
 
 
-def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return the argument `out` of a call; None if there is none."""
-    if "out" in kwargs:
-        return kwargs["out"]
+def _argument(function: Callable[..., Any], name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return an argument of a call by its name; None if there is none."""
+    if name in kwargs:
+        return kwargs[name]
     names = names_of(function)[: len(args)]
-    return args[names.index("out")] if "out" in names else None
+    return args[names.index(name)] if name in names else None
 
 
 def _is_writeable(x: Any) -> bool:
