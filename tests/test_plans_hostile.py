@@ -282,7 +282,8 @@ def test_a_refusal_that_is_caught_is_a_refusal(function):
 
 
 def test_a_number_that_is_read_of_an_input_is_refused():
-    refused_or_right(lambda x, axis: mp.softmax(x, axis=axis), (X, np.array(0)), (Y, np.array(1)))
+    for call in (mp.softmax, mp.ops.argmax, mp.ops.cumsum, mp.ops.sort):
+        refused_or_right(lambda x, axis, call=call: call(x, axis=axis), (X, np.array(0)), (Y, np.array(1)))
 
 
 @pytest.mark.parametrize("function", [

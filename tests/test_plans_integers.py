@@ -149,13 +149,34 @@ def test_operations_of_integers_have_steps(name, isa):
 def test_operators_and_functions_of_numpy_give_the_types_of_numpy():
     x, y = numbers("int32").reshape(20, 30), numbers("int64").reshape(20, 30) | 1
     calls = [
-        lambda x, y: x + y, lambda x, y: (x - 3) * y, lambda x, y: x / y, lambda x, y: x // y, lambda x, y: x % y,
-        lambda x, y: x & y, lambda x, y: ~x | (y << 2) ^ (y >> 1), lambda x, y: -x, lambda x, y: abs(x),
-        lambda x, y: x < y, lambda x, y: x == 3, lambda x, y: x * 0.5, lambda x, y: np.sqrt(x * x),
-        lambda x, y: x.sum(axis=0), lambda x, y: np.argmax(y, axis=1), lambda x, y: np.sort(y),
-        lambda x, y: np.cumsum(x, axis=0), lambda x, y: np.where(x > y, x, y), lambda x, y: x.astype(np.float64) / 3,
-        lambda x, y: np.maximum(x, y), lambda x, y: np.concatenate([x, x]), lambda x, y: x.max(axis=1),
-    ]  # fmt: skip
+        lambda x, y: x + y,
+        lambda x, y: (x - 3) * y,
+        lambda x, y: x / y,
+        lambda x, y: x // y,
+        lambda x, y: x % y,
+        lambda x, y: x & y,
+        lambda x, y: ~x | (y << 2) ^ (y >> 1),
+        lambda x, y: -x,
+        lambda x, y: abs(x),
+        lambda x, y: x < y,
+        lambda x, y: x == 3,
+        lambda x, y: x * 0.5,
+        lambda x, y: np.sqrt(x * x),
+        lambda x, y: x.sum(axis=0),
+        lambda x, y: np.argmax(y, axis=1),
+        lambda x, y: np.sort(y),
+        lambda x, y: np.cumsum(x, axis=0),
+        lambda x, y: np.where(x > y, x, y),
+        lambda x, y: x.astype(np.float64) / 3,
+        lambda x, y: np.prod(x, axis=0),
+        lambda x, y: np.take_along_axis(x, y % 20, 0),
+        lambda x, y: np.stack([x, y]),
+        lambda x, y: np.concatenate([x, np.ones((1, 30))]),
+        lambda x, y: np.hstack([x, y]),
+        lambda x, y: np.maximum(x, y),
+        lambda x, y: np.concatenate([x, x]),
+        lambda x, y: x.max(axis=1),
+    ]
     for call in calls:
         with np.errstate(all="ignore"):
             same(call, x, y)
@@ -233,3 +254,19 @@ def test_a_gradient_plan_counts_in_integers():
     for _ in range(3):
         step(np.ones(3, np.float32))
     assert count.numpy() == 6
+
+
+OF_NUMBERS = {name: getattr(ops, name) for name in (
+    "floor", "ceil", "round", "stop_gradient", "absolute", "square", "reciprocal", "sum", "mean", "max", "prod", "any",
+    "ravel", "var", "isnan", "logical_not")} | {
+    "clip": lambda x: ops.clip(x, 0, 1), "cast": lambda x: ops.cast(x, "int64"), "stack": lambda x: ops.stack([x, x]),
+    "where": lambda x: ops.where(x > 0, x, 0), "mod": lambda x: ops.mod(x, 2), "range": lambda x: np.arange(3) * x,
+    "take": lambda x: ops.take(np.arange(10), ops.cast(x, "int64")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_arrays_without_axes_are_operands(name, dtype):
+    """Shape arithmetic of graphs computes with numbers."""
+    same(OF_NUMBERS[name], np.array(3, dtype), example=(np.array(2, dtype),))

@@ -5,6 +5,7 @@ import pytest
 
 import mp_core as mp
 from mp_core import ops
+from mp_core.arrays import memory_order
 
 RNG = np.random.default_rng(9)
 FIRST = (0, 3, 1, 2)  # the axes of a channels-last array in channels-first notation
@@ -72,6 +73,15 @@ def test_every_order_of_axes_gives_the_same_bits(order):
             except ValueError:  # the constants of a call do not broadcast
                 continue
             np.testing.assert_array_equal(call(view), expected)
+
+
+@pytest.mark.parametrize(("shape", "order"), [
+    ((1, 5, 6, 3), (0, 2, 3, 1)), ((2, 5, 6, 1), None), ((2, 1, 6, 3), (0, 3, 2, 1)), ((1, 1, 6, 3), (0, 3, 2, 1))
+])  # fmt: skip
+def test_axes_of_length_1_keep_their_places(shape, order):
+    x = np.zeros(shape, np.float32).transpose(FIRST)
+    assert memory_order(x) == order
+    assert np.exp(x).strides == ops.exp(x).strides or 1 in shape
 
 
 def test_gradients_pass_through_permuted_arrays():

@@ -183,6 +183,8 @@ def may_overlap(x: Array, out: Array) -> bool:
 def memory_order(x: Array) -> tuple[int, ...] | None:
     """Return the axes of `x` in the order of memory, the largest stride first; None if that is their own order.
 
+    Axes of length 1 keep their places. The order of an array with repeated elements is its own.
+
     Operations compute in this order, so that a permuted view is not copied: images in channels-first notation stay
     channels-last in memory.
 
@@ -193,10 +195,12 @@ def memory_order(x: Array) -> tuple[int, ...] | None:
     """
     if x.flags.c_contiguous:
         return None
-    order = sorted(range(x.ndim), key=lambda axis: x.shape[axis] > 1 and -abs(x.strides[axis]))
-    if any(x.strides[axis] == 0 and x.shape[axis] > 1 for axis in order) or order == list(range(x.ndim)):
+    long = [axis for axis, length in enumerate(x.shape) if length > 1]
+    ordered = sorted(long, key=lambda axis: -abs(x.strides[axis]))
+    if ordered == long or x.strides[ordered[-1]] == 0:
         return None
-    return tuple(order)
+    places = dict(zip(long, ordered, strict=True))
+    return tuple(places.get(axis, axis) for axis in range(x.ndim))
 
 
 def in_order_of(order: tuple[int, ...], x: Array) -> Array:

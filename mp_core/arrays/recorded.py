@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 
-from mp_core.arrays.dtypes import ALLOWED
+from mp_core.arrays.dtypes import ALLOWED, is_float
 from mp_core.arrays.holding import ACTIVE_HOLDERS, Override, current_holder, current_recording, run_in_recording
 from mp_core.arrays.recorded_array import BIT_EQUAL_FUNCTIONS, Equivalent, Recorded, address_of, is_recorded
 from mp_core.core.recording import Tape, UnseenError, constant, recorded_on
@@ -228,8 +228,10 @@ class Recording:
             instead = self.replacements[function](*args, **kwargs)
             if instead is not None:
                 return instead
-        if _out_of(function, args, kwargs) is not None:
+        if _argument(function, "out", args, kwargs) is not None:
             self.refuse(f"{function.__name__} with `out`")
+        if type(_argument(function, "axis", args, kwargs)) is Recorded:
+            self.refuse("an axis that depends on an input")
         args, kwargs = map_leaves(_as_read, args), map_leaves(_as_read, kwargs)
         plain = functools.partial(self._plain, numbers=hasattr(function, "takes_numbers"))
         before = len(self.tape.buffers)
@@ -281,20 +283,28 @@ class Recording:
         args, kwargs = map_leaves(_as_read, args), map_leaves(_as_read, kwargs)
         if same.is_ufunc:
             args = tuple(x if type(x) is Recorded or _is_number(x) else np.asarray(x) for x in args)
-        for x in leaves((args, kwargs)):
-            given = x.dtype.name if type(x) is Recorded or isinstance(x, np.ndarray | np.generic) else "float32"
-            if not self._takes(same, given, type(x) is Recorded):
-                self.refuse(f"{same.name} of {given}", "Cast it to float32 before, by mp_core.ops.cast")
+        arrays = [x for x in leaves((args, kwargs)) if type(x) is Recorded or isinstance(x, np.ndarray | np.generic)]
+        recorded = {x.dtype.name for x in arrays if type(x) is Recorded}
+        for x in arrays:
+            if not self._takes(same, x.dtype.name, type(x) is Recorded, recorded):
+                self.refuse(f"{same.name} of {x.dtype.name}", "Cast it to float32 before, by mp_core.ops.cast")
+        if same.is_ufunc and "b" not in same.others and len({is_float(x.dtype) for x in arrays}) > 1:
+            self.refuse(f"{same.name} of {' and '.join(sorted({x.dtype.name for x in arrays}))}", "Cast one of them")
         try:
             inspect.signature(same.operation).bind(*args, **kwargs)
         except TypeError:
             self.refuse(f"{same.name} with these arguments", f"Use {_path(same.operation)}")
         return operation(*args, **kwargs)
 
-    def _takes(self, same: Equivalent, given: str, is_recorded: bool) -> bool:
-        """Return whether the operation's result has the dtype of NumPy's result for an argument of dtype `given`."""
-        if given in (*_COMPUTED, "float64"):
+    def _takes(self, same: Equivalent, given: str, is_recorded: bool, recorded: set[str]) -> bool:
+        """Return whether the operation's result has the dtype of NumPy's result for an argument of dtype `given`.
+
+        `recorded` are the dtypes of all recorded arguments.
+        """
+        if given in _COMPUTED:
             return True
+        if given == "float64":
+            return given in recorded or self.is_eager or "f" in same.others
         is_operand = is_recorded or same.is_ufunc
         return not is_operand or (ALLOWED[given].kind if given in ALLOWED else "V") in same.others
 
@@ -391,12 +401,12 @@ def _path(operation: Callable[..., Any]) -> str:
     return f"mp_core.ops.{operation.__name__.lstrip('_')}"
 
 
-def _out_of(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return the argument `out` of a call; None if there is none."""
-    if "out" in kwargs:
-        return kwargs["out"]
+def _argument(function: Callable[..., Any], name: str, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return an argument of a call by its name; None if there is none."""
+    if name in kwargs:
+        return kwargs[name]
     names = names_of(function)[: len(args)]
-    return args[names.index("out")] if "out" in names else None
+    return args[names.index(name)] if name in names else None
 
 
 def _is_writeable(x: Any) -> bool:

@@ -48,7 +48,8 @@ class Equivalent(NamedTuple):
     name: str  # the name of the function or method, for errors
     operation: Callable[..., Any]  # takes the same arguments
     is_ufunc: bool = False  # whether all arguments are operands
-    others: str = ""  # the kinds of dtypes that it takes besides floats, with NumPy's dtype of the result
+    # The kinds of dtypes that it takes besides floats, with NumPy's dtype of the result; "f": float64 with any other
+    others: str = ""
     # Used in place of `operation` if no operand is a variable; needed where NumPy's result has another dtype then
     of_arrays: Callable[..., Any] | None = None
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import Array, asarray, cast, in_order_of, memory_order
 from mp_core.arrays.dtypes import parse, result_type
-from mp_core.arrays.recorded import recordable
+from mp_core.arrays.recorded import recordable, with_numbers
 from mp_core.core.convert import copy_into, empty
 from mp_core.ops import elementwise, specs
 from mp_core.ops.registry import operation
@@ -155,6 +155,7 @@ def _filled(x: ArrayLike, dtype: DTypeLike | None, value: int) -> Array:
 
 @operation(specs.kept, home="core")
 @recordable
+@with_numbers
 @shown("{}(np.float32([1, 2]))", "array([1., 2.], dtype=float32)")
 def stop_gradient(x: ArrayLike) -> Array:
     """Return a copy of `x` through which no gradient flows."""

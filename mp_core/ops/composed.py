@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from mp_core.arrays import F32, F64, Array, as_float, cast
+from mp_core.arrays import F32, F64, Array, cast
 from mp_core.arrays.dtypes import ALLOWED, is_float
 from mp_core.arrays.products.matmul import matmul
 from mp_core.ops import choosing_specs, elementwise, specs
@@ -35,7 +35,7 @@ abs = absolute  # Keras' other name
 
 def _floating(x: ArrayLike) -> Array:
     array = array_of(x)
-    return array if is_float(array.dtype) else as_float(array)
+    return array if is_float(array.dtype) else cast(array, F32)
 
 
 def _wide(x: ArrayLike) -> tuple[Array, np.dtype[np.generic]]:

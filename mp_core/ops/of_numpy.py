@@ -54,13 +54,28 @@ def _flatten(x: Array) -> Array:
     return x.reshape(-1)
 
 
+def _alike(arrays: Sequence[Any]) -> list[Any]:
+    """Return arrays in the common type that NumPy gives them."""
+    given = [x if hasattr(x, "dtype") else np.asarray(x) for x in arrays]
+    kind = np.concatenate([np.empty(0, x.dtype) for x in given]).dtype
+    return [x if x.dtype == kind else cast(x, kind) for x in given]
+
+
+def _concatenate(arrays: Sequence[Any], axis: int = 0) -> Array:
+    return arrangement.concatenate(_alike(arrays), axis)
+
+
+def _stack(arrays: Sequence[Any], axis: int = 0) -> Array:
+    return arrangement.stack(_alike(arrays), axis)
+
+
 def _hstack(tup: Sequence[Any]) -> Array:
-    arrays = [np.atleast_1d(x) for x in tup]
+    arrays = _alike([np.atleast_1d(x) for x in tup])
     return arrangement.concatenate(arrays, 0 if arrays[0].ndim == 1 else 1)
 
 
 def _vstack(tup: Sequence[Any]) -> Array:
-    return arrangement.concatenate([np.atleast_2d(x) for x in tup], 0)
+    return arrangement.concatenate(_alike([np.atleast_2d(x) for x in tup]), 0)
 
 
 def _power(x: Any, exponent: Any) -> Array:
@@ -95,6 +110,10 @@ def _positive(x: Array) -> Array:
 def _cumsum(a: Array, axis: int | None = None, dtype: DTypeLike | None = None) -> Array:
     wider = {"i": "int64", "u": "uint64"}.get(a.dtype.kind)  # NumPy adds integers in 64 bits
     return composed.cumsum(a, axis, wider if dtype is None else dtype)
+
+
+def _prod(a: Array, axis: Any = None, dtype: DTypeLike | None = None, *, keepdims: bool = False) -> Array:
+    return composed.prod(a, axis, keepdims, dtype)
 
 
 def _argmax(a: Array, axis: int | None = None, *, keepdims: bool = False) -> Array:
@@ -136,11 +155,12 @@ _FUNCTIONS: Operations = {
 _KEEPING_INTEGERS: Operations = {
     np.sum: sums.sum, np.max: functions.max, np.amax: functions.max, np.min: functions.min, np.amin: functions.min,
     np.clip: _clip, np.cumsum: _cumsum, np.round: composed.round, np.argmax: _argmax, np.argmin: _argmin,
-    np.sort: choosing.sort, np.argsort: _argsort,
+    np.sort: choosing.sort, np.argsort: _argsort, np.prod: _prod,
 }  # fmt: skip
+_JOINING: Operations = {np.stack: _stack, np.hstack: _hstack, np.vstack: _vstack, np.concatenate: _concatenate}
 _ARRANGING: Operations = {
-    np.stack: arrangement.stack, np.hstack: _hstack, np.vstack: _vstack, np.concatenate: arrangement.concatenate,
     np.pad: _pad, np.repeat: choosing.repeat, np.tile: choosing.tile, np.roll: choosing.roll, np.take: indexing.take,
+    np.take_along_axis: indexing.take_along_axis,
     np.tril: composed.tril, np.triu: composed.triu, np.all: logic.all, np.any: logic.any,
     np.full_like: creation.full_like,
 }  # fmt: skip
@@ -148,6 +168,7 @@ _METHODS: Operations = {"mean": sums.mean, "var": composed.var, "std": composed.
 _METHODS_KEEPING_INTEGERS: Operations = {
     "sum": sums.sum, "max": functions.max, "min": functions.min, "clip": _clip, "cumsum": _cumsum,
     "round": composed.round, "argmax": _argmax, "argmin": _argmin, "argsort": _argsort,
+    "prod": _prod,
 }  # fmt: skip
 _METHODS_ARRANGING: Operations = {
     "astype": _astype, "copy": _copy, "flatten": _flatten, "ravel": _flatten, "repeat": choosing.repeat,
@@ -158,7 +179,7 @@ for _table, _others in ((_UFUNCS, ""), (_OF_INTEGERS_TOO, "iu"), (_LOGIC, "biu")
     EQUIVALENT_FUNCTIONS.update(
         {f: Equivalent(f"numpy.{f.__name__}", own, is_ufunc=True, others=_others) for f, own in _table.items()}
     )
-for _table, _others in ((_FUNCTIONS, ""), (_KEEPING_INTEGERS, "iu"), (_ARRANGING, "biuV")):
+for _table, _others in ((_FUNCTIONS, ""), (_KEEPING_INTEGERS, "iu"), (_JOINING, "biuVf"), (_ARRANGING, "biuV")):
     EQUIVALENT_FUNCTIONS.update(
         {f: Equivalent(f"numpy.{f.__name__}", own, others=_others) for f, own in _table.items()}
     )

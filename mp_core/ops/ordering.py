@@ -27,9 +27,9 @@ def order_along(x: Array, axis: int, count: int, *, descending: bool = False) ->
         return _by_step(x, axis, count, descending, False)
     before, x = (slice(None),) * axis, _single(x)
     if not descending:
-        return np.argsort(x, axis, stable=True).astype(np.int32)[(*before, slice(count))]
+        return np.asarray(np.argsort(x, axis, stable=True)[(*before, slice(count))], np.int32)
     last_first = np.flip(np.argsort(np.flip(x, axis), axis, stable=True), axis)  # keeps the order of equal elements
-    return (x.shape[axis] - 1 - last_first)[(*before, slice(count))].astype(np.int32)
+    return np.asarray(x.shape[axis] - 1 - last_first[(*before, slice(count))], np.int32)
 
 
 def place_of_extreme(name: str, x: Array, axis: int) -> Array:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from mp_core.arrays import F32, F64, FORMATS, Array, as_float, asarray, cast, check_out, contiguous, imported_out
 from mp_core.arrays.dtypes import ALLOWED, is_float, name_of, parse
-from mp_core.arrays.recorded import comes_from_input, constant, recordable
+from mp_core.arrays.recorded import comes_from_input, constant, recordable, with_numbers
 from mp_core.core.sums import sum_middle
 from mp_core.ops import specs
 from mp_core.ops.elementwise import combined
@@ -22,6 +22,7 @@ __all__ = ["mean", "sum"]
 
 @operation(specs.totalled, options="axis keepdims")
 @recordable
+@with_numbers
 def sum(
     x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
     out_dtype: DTypeLike | None = None, out: Array | None = None,
@@ -65,6 +66,7 @@ def sum(
 
 @operation(specs.averaged, options="axis keepdims")
 @recordable
+@with_numbers
 def mean(
     x: ArrayLike, axis: int | Sequence[int] | None = None, *, keepdims: bool = False,
     out_dtype: DTypeLike | None = None, out: Array | None = None,

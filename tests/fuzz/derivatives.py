@@ -11,6 +11,7 @@ from oracles import assert_same_bits
 
 import mp_core as mp
 from fuzz.check import near, on_isa
+from fuzz.integers import INTEGERS
 from fuzz.operations import COMPARISONS, OPERATIONS
 from mp_core import ops
 from mp_core.core import cpu
@@ -24,6 +25,7 @@ UNGRADED = {
     **dict.fromkeys(("quantize", "dequantize", "qlinear_matmul"), "has codes, which have no gradient"),
     **dict.fromkeys(("argmax", "argmin"), "gives places"),
     **dict.fromkeys(("ceil", "floor", "round", "sign"), "has steps: no gradient passes"),
+    **dict.fromkeys(INTEGERS, "draws integers; tests/test_indexing.py compares the gradients of floats"),
     "token_places": "has integers",
     "pack": 'gives no array: "matmul" draws packed operands',
 }

@@ -68,10 +68,11 @@ static void store_integers(int format, const int64_t *x, ptrdiff_t n, char *out)
 /* Cut off the fraction. NaN and numbers out of range give the least int32 for types of at most 32 bits (uint32: the
  * least int64), else the least int64, of which the low bits are stored. x86 does so, and NumPy there. */
 static int64_t truncated(double x, int format) {
+    const double half = 4294967296.0 / 2, whole = 4294967296.0 * half; /* 2^31, 2^63 */
     const int is_short = format != MP_U32 && format != MP_I64 && format != MP_U64;
-    if (is_short) return x > -0x1p31 - 1.0 && x < 0x1p31 ? (int64_t)x : INT32_MIN;
-    if (format == MP_U64 && x >= 0x1p63 && x < 0x1p64) return (int64_t)(uint64_t)x;
-    return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;
+    if (is_short) return x > -half - 1.0 && x < half ? (int64_t)x : INT32_MIN;
+    if (format == MP_U64 && x >= whole && x < 2.0 * whole) return (int64_t)(uint64_t)x;
+    return x >= -whole && x < whole ? (int64_t)x : INT64_MIN;
 }
 
 static void store_doubles(const mp_kernels *kernels, const double *x, ptrdiff_t n, int format, char *out) {

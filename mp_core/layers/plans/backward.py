@@ -53,8 +53,8 @@ def value_and_grad(
 
     The first call with arrays of certain shapes records the operations, forwards and backwards. Later calls run them in
     compiled code with the current values of the variables. With float64 arrays or variables, every call computes
-    operation by operation; likewise if a plan cannot record the function, for example because a layer counts in
-    integers, or a decision depends on the value of a variable. The bits are the same.
+    operation by operation; likewise if a plan cannot record the function, for example because a decision depends on the
+    value of a variable. The bits are the same.
 
     Variables that the function assigns, such as moving statistics, are assigned after everything has been computed: if
     the call fails, no variable has changed.
