@@ -30,8 +30,8 @@ def _module_of(function: object) -> str:
 
 
 def _subject(module: str) -> str:
-    text = (sys.modules[module].__doc__ or "").partition(".")[0].partition(":")[0]
-    return text.removesuffix(" of ONNX")
+    text = (sys.modules[module].__doc__ or "").splitlines()[0].partition(". ")[0].partition(": ")[0]
+    return text.removesuffix(".").removesuffix(" of ONNX")
 
 
 if __name__ == "__main__":

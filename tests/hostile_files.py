@@ -130,7 +130,7 @@ def onnx_base():
     third = b"\x08\x02\x08\x03\x10\x01" + field(8, b"val_2") + field(9, numbers)
     same = field(1, b"a.bias") + field(2, b"b.bias") + field(4, b"Identity")
     nodes = b"".join(field(1, node) for node in (product, same, turned, linear))
-    ends = field(11, field(1, b"x")) + field(12, field(1, b"z"))
+    ends = field(11, field(1, b"x") + field(2, field(1, b"\x08\x01"))) + field(12, field(1, b"z"))
     return b"\x08\x08" + field(7, nodes + ends + field(5, first) + field(5, second) + field(5, third))
 
 

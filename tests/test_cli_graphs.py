@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from command import usage_error
 
 import mp_core as mp
 from mp_core import cli
@@ -39,8 +40,8 @@ def test_run_writes_the_outputs_by_name_and_prints_their_range(files, capsys):
     assert cli.main(["run", model, inputs, "-o", outputs]) == 0
     np.testing.assert_allclose(np.load(outputs)["y"], EXPECTED, rtol=1e-5, atol=1e-6)
     assert capsys.readouterr().out.startswith("y: float32 (3, 4), min 0, max ")
-    assert cli.main(["run", model, inputs, "-o", outputs]) == 2
-    assert "use --force" in capsys.readouterr().err
+    assert "use --force" in usage_error(capsys, "run", model, inputs, "-o", outputs)
+    assert cli.main(["run", model, inputs, "-o", outputs, "--force", "--quiet"]) == 0
 
 
 def test_run_opens_the_folder_of_a_saved_graph_and_follows_a_policy(files, tmp_path, capsys):
@@ -80,8 +81,8 @@ def test_files_that_are_no_archives_of_arrays_are_an_error_of_one_line(files, tm
 
 def test_inputs_that_do_not_fit_are_an_error_that_names_them(files, tmp_path, capsys):
     np.savez(tmp_path / "in.npz", z=X)
-    assert cli.main(["run", files[0], files[1]]) == 2
-    assert "'x'" in capsys.readouterr().err
+    assert cli.main(["run", files[0], files[1]]) == 3
+    assert f"{files[1]}: the inputs of" in capsys.readouterr().err
     np.savez(tmp_path / "in.npz", x=X[:, :5])
     assert cli.main(["run", files[0], files[1]]) == 3
     assert "input 'x' must have shape (n, 8); received (3, 5)" in capsys.readouterr().err

@@ -22,7 +22,7 @@ onnx = pytest.importorskip("onnx")
 
 NOT_IN_SCOPE = {
     "no listed architecture uses it": """
-        Acos Acosh AffineGrid ArrayFeatureExtractor Asin Atanh Binarizer BitCast CausalConvWithState
+        Acos Acosh AffineGrid ArrayFeatureExtractor Asin Asinh Atanh Binarizer BitCast CausalConvWithState
         CenterCropPad Col2Im Compress CumProd
         DeformConv Det FlexAttention GridSample LinearAttention MaxUnpool NonMaxSuppression ReverseSequence RoiAlign
         SwiGLU TensorScatter Unique""",

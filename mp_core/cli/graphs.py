@@ -58,7 +58,10 @@ def _run(arguments: argparse.Namespace) -> int:
         if Path(arguments.output).exists() and not arguments.force:
             raise FileExistsError(f"{arguments.output} exists; use --force to replace it")
     model = opened(arguments.model, arguments.policy)
-    found = model(_arrays(arguments.inputs))
+    try:
+        found = model(_arrays(arguments.inputs))
+    except TypeError as error:
+        raise ValueError(f"{arguments.inputs}: {error}") from error
     outputs = found if isinstance(found, dict) else {model.output_names[0]: found}
     if arguments.output is not None:
         with new_file(Path(arguments.output), force=True) as stream:
@@ -71,9 +74,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _arrays(path: str) -> dict[str, Array]:
     """Return the arrays of an .npz file by name."""
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.lib.npyio.NpzFile):
-            with archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.lib.npyio.NpzFile):
                 return {name: archive[name] for name in archive.files}
     except (EOFError, ValueError, zipfile.BadZipFile):
         pass

@@ -3,14 +3,12 @@
 from collections.abc import Iterable, Iterator
 
 from mp_core.arrays.dtypes import ALLOWED, STORED
-from mp_core.files.program import Node, Program, Value
-from mp_core.programs.registry import Static, bound, operator_of, refusal
+from mp_core.files.program import Node, Program, Value, values_in
+from mp_core.programs.registry import Shaped, Static, bound, operator_of, refusal
 
 __all__ = ["refusals"]
 
 _DEPENDS = "depends on the elements of inputs, not only on shapes and constants"
-_OF_SHAPES = {"Shape", "Size"}
-"""Operators whose results depend on shapes only."""
 
 
 def refusals(program: Program) -> list[str]:
@@ -59,7 +57,16 @@ def _are_static(arguments: Iterable[object], static: set[str]) -> bool:
 def _is_static(node: Node, static: set[str]) -> bool:
     """Return whether the results of a node depend on shapes and constants only."""
     captured = (name for inner in _programs(node) for name in inner.captured())
-    return node.operator in _OF_SHAPES or all(name in static for name in (*node.inputs(), *captured))
+    return all(name in static for name in (*_read(node), *captured))
+
+
+def _read(node: Node) -> Iterator[str]:
+    """Yield the names of the values whose elements a node reads."""
+    function = operator_of(node)
+    if function is None or refusal(node) is not None:
+        return node.inputs()
+    given = bound(function, node).values()
+    return values_in([argument for annotation, argument in given if annotation is not Shaped])
 
 
 def _static_names(program: Program, given: Iterable[str]) -> set[str]:

@@ -12,12 +12,13 @@ from typing import Any, TypeVar, cast
 
 from mp_core.files.program import Node
 from mp_core.programs.expansions import EXPANSIONS
-from mp_core.programs.signatures import Static, bound, misfit
+from mp_core.programs.signatures import Shaped, Static, bound, misfit
 
 __all__ = [
     "OPERATORS",
     "Operator",
     "RefusedError",
+    "Shaped",
     "Static",
     "bound",
     "operator",

@@ -6,13 +6,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from mp_core.files.program import Node
 
-__all__ = ["Static", "bound", "misfit"]
+__all__ = ["Shaped", "Static", "bound", "misfit"]
 
 Static = Annotated[Any, "static"]
 """The annotation of a parameter whose elements decide what a plan does, such as a shape.
 
 They may follow from shapes and constants, but not from the elements of inputs.
 """
+Shaped = Annotated[Any, "shaped"]
+"""The annotation of a parameter of which only the shape and the type are read, which plans know."""
 
 
 def bound(function: Callable[..., Any], node: Node, *first: Any) -> dict[str, tuple[Any, Any]]:

@@ -2,8 +2,6 @@
 
 from typing import Any, Literal
 
-import numpy as np
-
 from mp_core import ops
 from mp_core.ops.elementwise import rounded
 from mp_core.programs.onnx.arguments import cast_to, flattened, is_float
@@ -45,7 +43,7 @@ def thresholded_relu(x: Any, *, alpha: float = 1.0) -> Any:
 @operator("HardSigmoid")
 def hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
     """Return ``clip(alpha * x + beta, 0, 1)``."""
-    return rounded(lambda x: ops.clip(ops.add(ops.multiply(x, np.float32(alpha)), np.float32(beta)), 0, 1), x)
+    return rounded(lambda x: ops.clip(ops.add(ops.multiply(x, alpha), beta), 0, 1), x)
 
 
 @operator("Selu")
@@ -53,7 +51,7 @@ def selu(x: Any, *, alpha: float = 1.6732631921768188, gamma: float = 1.05070102
     """Return `gamma` times the elu."""
     if (alpha, gamma) == (1.6732631921768188, 1.0507010221481323):
         return ops.selu(x)
-    return rounded(lambda x: ops.multiply(ops.elu(x, alpha), np.float32(gamma)), x)
+    return rounded(lambda x: ops.multiply(ops.elu(x, alpha), gamma), x)
 
 
 @operator("Mish")
@@ -67,8 +65,8 @@ def shrink(x: Any, *, lambd: float = 0.5, bias: float = 0.0) -> Any:
     """Return elements beyond `lambd`, moved towards zero by `bias`, and zero for others."""
 
     def computed(x: Any) -> Any:
-        inner = ops.where(ops.greater(x, lambd), ops.subtract(x, np.float32(bias)), ops.zeros_like(x))
-        return ops.where(ops.less(x, -lambd), ops.add(x, np.float32(bias)), inner)
+        inner = ops.where(ops.greater(x, lambd), ops.subtract(x, bias), ops.zeros_like(x))
+        return ops.where(ops.less(x, -lambd), ops.add(x, bias), inner)
 
     return rounded(computed, x)
 

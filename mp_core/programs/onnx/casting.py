@@ -7,7 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.programs.onnx.arguments import dtype_of, is_float
-from mp_core.programs.registry import operator
+from mp_core.programs.registry import Shaped, operator
 
 __all__ = ["Number"]
 
@@ -23,7 +23,7 @@ def cast(x: Any, *, to: Number, saturate: int = 1) -> Any:
 
 
 @operator("CastLike")
-def cast_like(x: Any, like: Any, *, saturate: int = 1) -> Any:
+def cast_like(x: Any, like: Shaped, *, saturate: int = 1) -> Any:
     """Return an array in the type of another one."""
     dtype = np.dtype(like.dtype)
     if x.dtype == dtype:

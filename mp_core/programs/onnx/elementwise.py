@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from mp_core import ops
+from mp_core.arrays.recorded import is_recorded
 from mp_core.ops.elementwise import rounded
 from mp_core.programs.onnx.arguments import cast_to, is_float, value_of
 from mp_core.programs.registry import operator
@@ -14,7 +15,7 @@ from mp_core.programs.registry import operator
 __all__: list[str] = []
 
 for _name, _function in {
-    "Abs": ops.abs, "Asinh": ops.arcsinh, "Atan": ops.arctan, "BitwiseNot": ops.bitwise_not, "Ceil": ops.ceil,
+    "Abs": ops.abs, "Atan": ops.arctan, "BitwiseNot": ops.bitwise_not, "Ceil": ops.ceil,
     "Cos": ops.cos, "Cosh": ops.cosh, "Erf": ops.erf, "Exp": ops.exp, "Floor": ops.floor, "IsNaN": ops.isnan,
     "Log": ops.log, "Neg": ops.negative, "Not": ops.logical_not, "Reciprocal": ops.reciprocal, "Round": ops.round,
     "Sign": ops.sign, "Sin": ops.sin, "Sinh": ops.sinh, "Sqrt": ops.sqrt, "Tan": ops.tan,
@@ -67,13 +68,13 @@ for _name, _function in {"Max": ops.maximum, "Min": ops.minimum, "Sum": ops.add}
 @operator("Mean")
 def mean(first: Any, *others: Any) -> Any:
     """Return the mean of arrays, rounded once."""
-    return rounded(lambda *x: reduce(ops.add, x) / np.float32(len(x)), first, *others)
+    return rounded(lambda *x: reduce(ops.add, x) / len(x), first, *others)
 
 
 @operator("Clip")
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
     """Return the elements, none smaller than `min` or larger than `max`."""
-    if all(bound is None or isinstance(bound, float | np.ndarray) for bound in (min, max)):
+    if not is_recorded(min, max):
         limits = (-np.inf, np.inf) if is_float(x) else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
         low, high = (limit if b is None else value_of(b) for b, limit in zip((min, max), limits, strict=True))
         return cast_to(ops.clip(x, low, high), x.dtype)

@@ -7,6 +7,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
+from mp_core.arrays.recorded import constant, is_recorded
 from mp_core.programs.onnx.arguments import allocatable, integers, value_of
 from mp_core.programs.registry import Static, operator
 
@@ -18,7 +19,7 @@ Reduction = Literal["none", "add", "mul", "max", "min"]
 @operator("Gather")
 def gather(x: Any, indices: Any, *, axis: int = 0) -> Any:
     """Return slices at indices along an axis; negative ones count from the end."""
-    if isinstance(indices, np.ndarray | np.generic) and indices.ndim == 0:
+    if indices.ndim == 0 and not is_recorded(indices):
         return x[(slice(None),) * (axis % x.ndim) + (int(indices),)]
     return ops.take(x, indices, axis)
 
@@ -64,10 +65,8 @@ def one_hot(indices: Any, depth: Static, values: Any, *, axis: int = -1) -> Any:
     along = axis % (indices.ndim + 1)
     allocatable([*indices.shape, count])
     numbers = np.arange(count).reshape(-1, *(1,) * (indices.ndim - along)).astype(indices.dtype)
-    places = ops.expand_dims(
-        ops.where(ops.less(indices, 0), ops.add(indices, numbers.dtype.type(count)), indices), along
-    )
-    return ops.where(ops.equal(places, numbers), on, off)
+    places = ops.expand_dims(ops.where(ops.less(indices, 0), ops.add(indices, count), indices), along)
+    return ops.where(ops.equal(places, constant(numbers)), on, off)
 
 
 @operator("TopK")
@@ -98,7 +97,7 @@ def arg_min(x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int 
 
 def _place(function: Callable[..., Any], x: Any, axis: int, keepdims: int, is_last: int) -> Any:
     found = ops.cast(function(ops.flip(x, axis) if is_last else x, axis, bool(keepdims)), "int64")
-    return ops.subtract(np.int64(x.shape[axis] - 1), found) if is_last else found
+    return ops.subtract(x.shape[axis] - 1, found) if is_last else found
 
 
 @operator("NonZero")

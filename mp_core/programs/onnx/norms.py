@@ -39,7 +39,7 @@ def batch_norm(
     del momentum, training_mode, spatial
 
     def computed(x: Any, scale: Any, shift: Any, mean: Any, variance: Any) -> Any:
-        factor = ops.multiply(scale, ops.rsqrt(ops.add(variance, np.float32(epsilon))))
+        factor = ops.multiply(scale, ops.rsqrt(ops.add(variance, epsilon)))
         offset = ops.subtract(shift, ops.multiply(mean, factor))
         return ops.add(ops.multiply(x, _by_channel(x, factor)), _by_channel(x, offset))
 
@@ -64,7 +64,7 @@ def layer_norm(
     return (
         ops.layer_norm(x, scale, shift, axis=axes, epsilon=epsilon),
         lambda: ops.mean(wide(), axes, keepdims=True),
-        lambda: ops.rsqrt(ops.add(ops.var(wide(), axes, True), np.float32(epsilon))),
+        lambda: ops.rsqrt(ops.add(ops.var(wide(), axes, True), epsilon)),
     )
 
 
@@ -141,7 +141,7 @@ def local_response_norm(x: Any, *, size: int, alpha: float = 1e-4, beta: float =
         total = squares[:, :channels]
         for place in range(1, size):
             total = ops.add(total, squares[:, place : place + channels])
-        factor = ops.add(ops.multiply(total, np.float32(alpha / size)), np.float32(bias))
-        return ops.divide(x, ops.power(factor, np.float32(beta)))
+        factor = ops.add(ops.multiply(total, alpha / size), bias)
+        return ops.divide(x, ops.power(factor, beta))
 
     return cast_to(rounded(computed, x), x.dtype)

@@ -76,7 +76,7 @@ def lp_pool(
 ) -> Any:
     """Return the norm of each window."""
     w = windows_of(x, kernel_shape, strides, dilations, pads, auto_pad)
-    count = np.float32(math.prod(w.size))
+    count = math.prod(w.size)
 
     def computed(x: Any) -> Any:
         means = ops.average_pool(
@@ -91,7 +91,7 @@ def lp_pool(
 def _power(x: Any, exponent: float) -> Any:
     if exponent == 1:
         return x
-    return ops.square(x) if exponent == 2 else ops.power(x, np.float32(exponent))
+    return ops.square(x) if exponent == 2 else ops.power(x, exponent)
 
 
 def _places(x: Any) -> tuple[int, ...]:

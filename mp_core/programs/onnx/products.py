@@ -25,8 +25,8 @@ def gemm(
     if c is not None and alpha == beta == 1 and c.shape == b.shape[1:]:
         return ops.matmul(a, b, bias=c)
     product = ops.matmul(a, b)
-    scaled = product if alpha == 1 else ops.multiply(product, product.dtype.type(alpha))
-    return scaled if c is None else ops.add(scaled, c if beta == 1 else ops.multiply(c, c.dtype.type(beta)))
+    scaled = product if alpha == 1 else ops.multiply(product, alpha)
+    return scaled if c is None else ops.add(scaled, c if beta == 1 else ops.multiply(c, beta))
 
 
 @operator("Einsum")

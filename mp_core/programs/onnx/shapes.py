@@ -11,19 +11,19 @@ from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.programs.onnx.arguments import allocatable, axes_of, dtype_of, flattened, integers, pairs_of, value_of
 from mp_core.programs.onnx.casting import Number
-from mp_core.programs.registry import Static, operator
+from mp_core.programs.registry import Shaped, Static, operator
 
 __all__: list[str] = []
 
 
 @operator("Shape")
-def shape(x: Any, *, start: int = 0, end: int | None = None) -> Array:
+def shape(x: Shaped, *, start: int = 0, end: int | None = None) -> Array:
     """Return the lengths of the axes."""
     return np.array(x.shape[start:end], np.int64)
 
 
 @operator("Size")
-def size(x: Any) -> Array:
+def size(x: Shaped) -> Array:
     """Return the number of elements."""
     return np.array(math.prod(x.shape), np.int64)
 
@@ -135,7 +135,7 @@ def slice_(x: Any, starts: Static, ends: Static, axes: Static = None, steps: Sta
 def pad(
     x: Any,
     pads: Static,
-    value: Any = None,
+    value: Static = None,
     axes: Static = None,
     *,
     mode: Literal["constant", "reflect", "edge", "wrap"] = "constant",
@@ -196,7 +196,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Array:
 
 
 @operator("EyeLike")
-def eye_like(x: Any, *, dtype: Number | None = None, k: int = 0) -> Array:
+def eye_like(x: Shaped, *, dtype: Number | None = None, k: int = 0) -> Array:
     """Return a matrix of ones on one diagonal, in the shape of another one."""
     return np.eye(*x.shape, k, dtype=x.dtype if dtype is None else dtype_of(dtype))
 
