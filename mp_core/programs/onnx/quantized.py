@@ -62,6 +62,9 @@ def quantize_linear(
     """Return ``round(x / scale) + zero``, clipped to the type of `zero` or `output_dtype`, default uint8."""
     del precision  # divisions are computed in float32
     kind = zero.dtype if zero is not None else dtype_of(output_dtype or 2)
+    if kind.name == "float4_e2m1fn":
+        steps = ops.dequantize_linear(np.ones(x.shape, np.int8), ops.cast(scale, "float32"), None, axis, block_size)
+        return cast_like(ops.divide(ops.cast(x, "float32"), steps), np.empty(0, kind), saturate=saturate)
     codes = ops.quantize_linear(x, scale, zero, axis, block_size, kind, bool(saturate))
     return codes if kind.name not in ("int4", "uint4") else cast_like(codes, np.empty(0, kind))
 
