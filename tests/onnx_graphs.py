@@ -90,8 +90,8 @@ NETWORKS = {
 """Name -> (function that returns the module, function of (batch, rng) that returns its inputs)."""
 
 
-def export(name, path, dynamo=False):
-    """Write a network of `NETWORKS` as an ONNX file whose batch is dynamic."""
+def export(name, path, dynamo=False, half=False):
+    """Write a network of `NETWORKS` as an ONNX file whose batch is dynamic; `half`: in float16."""
     import torch
 
     network, inputs = NETWORKS[name]
@@ -102,6 +102,9 @@ def export(name, path, dynamo=False):
             if vector.ndim == 1 and vector.is_floating_point():
                 vector += 0.1 * torch.rand_like(vector)
     given = {key: torch.tensor(x) for key, x in inputs(2, np.random.default_rng(1)).items()}
+    if half:
+        module = module.half()
+        given = {key: x.half() if x.is_floating_point() else x for key, x in given.items()}
 
     class Outputs(torch.nn.Module):
         """Returns tensors only: the classes of transformers are not for exporters."""

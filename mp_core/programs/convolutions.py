@@ -17,7 +17,7 @@ from mp_core.ops.convolution_specs import Padding
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.programs.weights import Call, Constant, frozen, policy_for, signed, weighted
 
-__all__ = ["ConvolutionOfCodes", "convolution"]
+__all__ = ["OWN_LAYERS", "ConvolutionOfCodes", "convolution"]
 
 _LAYERS: tuple[Any, ...] = (Conv1D, Conv2D, Conv3D)
 _DEPTHWISE: tuple[Any, ...] = (DepthwiseConv1D, DepthwiseConv2D)
@@ -181,6 +181,10 @@ class ConvolutionOfCodes(KernelLayer):
             return ops.pack(QuantizedArray(lines, scale, zero if zero.any() else None, (1,)))
 
         return self.codes.derived(("packed", self.scale.numpy().tobytes(), zero.tobytes()), pack)
+
+
+OWN_LAYERS = {"ConvolutionOfCodes": ConvolutionOfCodes}
+"""The layers that folders of programs may name besides those of :mod:`mp_core.layers`."""
 
 
 @recordable

@@ -237,7 +237,10 @@ def simplified(
 
 
 def _replaced(graph: Graph, node: Node) -> list[Node] | None:
-    """Return the nodes in place of one that ends a pattern; None if it ends none."""
+    """Return the nodes in place of one that ends a pattern; None if it ends none, or has several results."""
+    if any(node.outputs[1:]):
+        return None
+    node = replace(node, outputs=node.outputs[:1])
     for rule in RULES.get(node.operator, ()):
         for values, nodes in _of_node(graph, rule.tree, node, ({}, ())):
             match = Match(graph, values, tuple({id(each): each for each in nodes}.values()))

@@ -158,7 +158,8 @@ def affine(m: Match) -> Node | None:
 def biased_product(m: Match) -> Node | None:
     """Add the bias in the product."""
     node, bias = m.nodes[-1], m.graph.constant(m["bias"])
-    fits = len(node.arguments) == 2 and is_row(bias) and bias.size == m["W"].shape[1] and not node.options
+    is_offset = isinstance(bias, np.ndarray) and bias.shape == (m["W"].shape[1],)
+    fits = is_offset and len(node.arguments) == 2 and not node.options
     return m.replaced(node, (*node.arguments, m["bias"])) if fits else None
 
 
@@ -240,11 +241,6 @@ def _activation(m: Match) -> str | None:
 def is_vector(x: Any) -> bool:
     """Return whether a constant is a vector of more than one element."""
     return isinstance(x, np.ndarray) and x.ndim == 1 and x.size > 1
-
-
-def is_row(x: Any) -> bool:
-    """Return whether a constant is a vector, or a matrix with one row."""
-    return isinstance(x, np.ndarray) and x.ndim in (1, 2) and x.size == x.shape[-1]
 
 
 def channels(x: Any, kernel: Any) -> Array | None:

@@ -11,7 +11,6 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.quantization import QuantizedArray
-from mp_core.arrays.quantization.codes import parse_codes
 from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
 from mp_core.programs.expansions import Expansion, Making, expansion
@@ -63,7 +62,8 @@ def quantize_linear(
     del precision  # divisions are computed in float32
     kind = zero.dtype if zero is not None else dtype_of(output_dtype or 2)
     if kind.name == "float4_e2m1fn":
-        raise ValueError("QuantizeLinear writes codes of integers and of float8; received the type float4_e2m1fn")
+        steps = ops.dequantize_linear(np.ones(x.shape, np.int8), ops.cast(scale, "float32"), None, axis, block_size)
+        return cast_like(ops.divide(ops.cast(x, "float32"), steps), np.empty(0, kind), saturate=saturate)
     codes = ops.quantize_linear(x, scale, zero, axis, block_size, kind, bool(saturate))
     return codes if kind.name not in ("int4", "uint4") else cast_like(codes, np.empty(0, kind))
 
@@ -106,10 +106,29 @@ def zero_of(zero: Any, q: Any) -> Any:
 def rounded_pair(m: Match) -> Node | None:
     """Round floats to the numbers that codes stand for, without the codes."""
     same = all(np.array_equal(m[name], m[f"{name}2"]) for name in ("SCALE", "ZERO"))
-    zero = np.asarray(m["ZERO"])
-    fits = same and np.size(m["SCALE"]) == 1 and zero.dtype.name in ("int8", "uint8") and not _has_blocks(m)
-    arguments = m.node("QuantizeLinear").arguments[1:3]
-    return m.instead("mp_core.rounded_to_codes", m["x"], *arguments) if fits else None
+    is_one = np.size(m["SCALE"]) == np.size(m["ZERO"]) == 1 and m["SCALE"].dtype.name == "float32"
+    if not (same and is_one) or m["ZERO"].dtype.name not in ("int8", "uint8") or _has_blocks(m):
+        return None
+    zero = m["ZERO"].item() - (128 if m["ZERO"].dtype == np.uint8 else 0)
+    return m.instead("mp_core.rounded_to_codes", m["x"], scale=m["SCALE"].item(), zero_point=zero)
+
+
+@operator("mp_core.rounded_to_codes")
+def rounded_to_codes(x: Any, *, scale: float, zero_point: int) -> Any:
+    """Return the numbers next to `x` that int8 codes with one scale stand for."""
+    step, zero = np.float32(scale), np.int8(zero_point)
+    return ops.dequantize_linear(ops.quantize_linear(x, step, zero), step, zero, dtype=x.dtype)
+
+
+@pattern(*(f"mp_core.{layer}(mp_core.rounded_to_codes(x), W)" for layer in ("conv", "dense")), is_shared=True)
+def product_of_codes(m: Match) -> Node | None:
+    """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
+    node, rounded = m.nodes[0], m.node("mp_core.rounded_to_codes").options
+    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
+    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
+        return None
+    inputs = Inputs(np.float32(rounded["scale"]), np.int8(rounded["zero_point"]))
+    return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs)
 
 
 @pattern(
@@ -129,28 +148,6 @@ def dynamic_product(m: Match) -> list[Node] | None:
 
 def _has_blocks(m: Match) -> bool:
     return any(node.options.get("block_size") or node.options.get("output_dtype") for node in m.nodes)
-
-
-@operator("mp_core.rounded_to_codes")
-def rounded_to_codes(x: Any, scale: Any, zero: Any) -> Any:
-    """Return the numbers next to `x` that codes with one scale stand for."""
-    codes, shift = parse_codes(zero.dtype), float(zero)
-    least, most = codes.qmin - shift, codes.qmax - shift
-    return ops.multiply(ops.clip(ops.round(ops.divide(x, scale)), least, most), scale)
-
-
-@pattern(
-    *(f"mp_core.{layer}(mp_core.rounded_to_codes(x, SCALE, ZERO), W)" for layer in ("conv", "dense")), is_shared=True
-)
-def product_of_codes(m: Match) -> Node | None:
-    """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
-    node = m.last
-    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
-    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
-        return None
-    zero = int(m["ZERO"].reshape(())) - (128 if m["ZERO"].dtype == np.uint8 else 0)
-    inputs = Inputs(np.float32(m["SCALE"]).reshape(()), np.int8(zero))
-    return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs)
 
 
 # ---- operators on codes, written as operators on floats
