@@ -49,6 +49,8 @@ def arrays(tree: object) -> dict[str, np.ndarray]:
 def assert_near(found: object, expected: object, bound: float = 1e-5) -> None:
     """Compare outputs; the bound is relative to the largest element, or absolute if that is below 1."""
     one, other = arrays(found), arrays(expected)
+    if len(one) == len(other) == 1:  # a model returns a single output without its name
+        one = dict(zip(other, one.values(), strict=True))
     assert one.keys() == other.keys()
     for name, x in other.items():
         assert one[name].shape == x.shape
@@ -125,7 +127,7 @@ def test_operators_that_mp_core_lacks_are_refused_by_name():
         def forward(self, x):
             return torch.special.bessel_j0(x) + torch.special.bessel_j1(x)
 
-    with pytest.raises(RefusedError, match=r"(?s)2 nodes.*bessel_j0.*bessel_j1"):
+    with pytest.raises(RefusedError, match=r"(?s)2 parts.*bessel_j0.*bessel_j1"):
         from_exported(torch.export.export(Two(), (torch.ones(2),)))
 
 
@@ -166,6 +168,8 @@ def test_a_folder_has_the_bits_and_policies_of_the_model(tmp_path, name, policy)
     assert [layer.dtype_policy for layer in other.layers] == [layer.dtype_policy for layer in model.layers]
     with pytest.raises(FileExistsError):
         model.save(tmp_path / "model")
+    if policy is None:
+        assert ProgramModel.from_folder(tmp_path / "model", "int8")(x).dtype.name == "bfloat16"
     other.save(tmp_path / "model", overwrite=True)
     np.testing.assert_array_equal(ProgramModel.from_folder(tmp_path / "model")(x), model(x))
 

@@ -16,6 +16,7 @@ from mp_core.layers import Layer
 from mp_core.layers.symbols import KerasTensor
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.autocast.memory import frozen
+from mp_core.policies.dtype_policies import policy_of
 from mp_core.programs.building import Step, built, is_weight, run
 from mp_core.programs.checks import refusals
 from mp_core.programs.expansions import expanded
@@ -59,6 +60,7 @@ class ProgramModel(Model):
     _sample_independence = "unknown"
 
     def __init__(self, program: Program, policy: Any = None, **kwargs: Any) -> None:
+        policy = None if policy is None else policy_of(policy)
         super().__init__(dtype=policy, autocast=policy is not None, **kwargs)
         program = expanded(program)
         refused = refusals(program)
@@ -197,7 +199,7 @@ class ProgramModel(Model):
         model._set_steps(found.program, found.steps, found.layers, found.constants)
         if policy is None:
             return model
-        model = model.with_policy(policy)
+        model = model.with_policy(policy_of(policy))
         model.autocast = True
         return model
 

@@ -14,6 +14,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
+from torch.utils._pytree import tree_leaves
 
 from mp_core.arrays import Array
 from mp_core.files.program import Program
@@ -78,7 +79,8 @@ def explain(module: Callable[..., Any], *inputs: Any, **named: Any) -> dict[str,
     Parameters
     ----------
     module : torch.nn.Module or callable
-        It is called once; if its result has gradients, the operators of the backward pass are counted too.
+        It is called once. If its parameters or tensors among the arguments require gradients, the operators of the
+        backward pass are counted too; no gradient is stored.
     *inputs, **named
         The arguments of the call.
 
@@ -99,7 +101,12 @@ def explain(module: Callable[..., Any], *inputs: Any, **named: Any) -> dict[str,
         return make_boxed_func(graph.forward)
 
     torch.compiler.reset()
-    torch.compile(module, backend=partial(_by_autograd, compile_graph=count))(*inputs, **named)
+    result = torch.compile(module, backend=partial(_by_autograd, compile_graph=count))(*inputs, **named)
+    results = [x for x in tree_leaves(result) if isinstance(x, Tensor) and x.requires_grad]
+    given = [*(module.parameters() if isinstance(module, torch.nn.Module) else ()), *tree_leaves((inputs, named))]
+    leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]
+    if results and leaves:  # torch compiles the backward pass when it runs first
+        torch.autograd.grad(results, leaves, [torch.ones_like(x) for x in results], allow_unused=True)
     torch.compiler.reset()
     return dict(found)
 

@@ -1,5 +1,6 @@
 """Models of modules that torch has exported."""
 
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -53,8 +54,10 @@ def from_exported(exported: ExportedProgram, policy: Any = None) -> ProgramModel
     """
     if not isinstance(exported, ExportedProgram):
         raise TypeError(f"`exported` must be a torch.export.ExportedProgram; received {type(exported).__name__}")
-    program = _program(exported.run_decompositions(without_ours(torch.export.default_decompositions())))
-    return ProgramModel(program, policy)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 warns of a class that it uses itself
+        core = exported.run_decompositions(without_ours(torch.export.default_decompositions()))
+    return ProgramModel(_program(core), policy)
 
 
 def _program(exported: ExportedProgram) -> Program:

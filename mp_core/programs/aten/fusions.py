@@ -46,17 +46,18 @@ def _is_offset(m: Match, bias: Any) -> bool:
     return bias is None or (isinstance(offset, np.ndarray) and offset.ndim == 1)
 
 
-@pattern(*(f"aten.{name}.default(x, W)" for name in ("conv1d", "conv2d", "conv3d", "convolution")))
+@pattern("aten.convolution.default(x, W)", *(f"aten.conv{rank}d.{overload}(x, W)" for rank in (1, 2, 3)
+                                             for overload in ("default", "padding")))  # fmt: skip
 def convolution(m: Match) -> Node | None:
     """Convolve with a constant kernel."""
-    is_core = m.last.operator == "aten.convolution.default"
-    given = m.last.arguments if is_core else (*m.last.arguments, *(None, 1, 0, 1, 1)[len(m.last.arguments) - 2 :])
-    _, weight, bias, stride, padding, dilation, *_, groups = given
+    is_core, given = m.last.operator == "aten.convolution.default", m.last.arguments
+    first = "valid" if m.last.operator.endswith(".padding") else 0
+    _, weight, bias, stride, padding, dilation, *_, groups = (*given, *(None, 1, first, 1, 1)[len(given) - 2 :])
     if not isinstance(m["W"], np.ndarray) or not _is_offset(m, bias) or (is_core and given[6]):
         return None
     rank = m["W"].ndim - 2
-    steps, pads, rates = (sizes(each, rank) for each in (stride, padding, dilation))
-    options = {"strides": steps, "pads": (*pads, *pads), "dilations": rates, "group": groups}
+    pads = padding if isinstance(padding, str) else sizes(padding, rank) * 2
+    options = {"strides": sizes(stride, rank), "pads": pads, "dilations": sizes(dilation, rank), "group": groups}
     return m.instead("mp_core.conv", m["x"], weight, *(() if bias is None else (bias,)), **options)
 
 
@@ -82,12 +83,26 @@ def normalized_convolution(m: Match) -> Node | None:
     return m.replaced(node, (node.arguments[0], *names))
 
 
-@pattern(*(f"aten.{name}.default({layer}(x, W))" for name in ("relu", "tanh", "sigmoid", "gelu", "silu")
-           for layer in ("mp_core.dense", "mp_core.conv")))  # fmt: skip
+_LAYERS = ("mp_core.dense(x, W)", "mp_core.conv(x, W)")
+
+
+@pattern(
+    *(f"aten.{name}.default({layer})" for name in ("relu", "tanh", "sigmoid", "gelu", "silu") for layer in _LAYERS)
+)
 def activated(m: Match) -> Node | None:
     """Apply the activation in the product."""
-    node = m.nodes[-1]
     name = m.last.operator.split(".")[1] + ("_tanh" if m.last.options.get("approximate") == "tanh" else "")
+    return _with_activation(m, name)
+
+
+@pattern(*(f"aten.hardtanh.default({layer}, 0, 6)" for layer in _LAYERS))
+def limited(m: Match) -> Node | None:
+    """Apply relu6 in the product."""
+    return _with_activation(m, "relu6")
+
+
+def _with_activation(m: Match, name: str) -> Node | None:
+    node = m.nodes[-1]
     return None if "activation" in node.options else m.replaced(node, node.arguments, activation=name)
 
 
