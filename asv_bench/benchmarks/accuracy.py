@@ -2,6 +2,7 @@
 
 import math
 import sys
+from operator import attrgetter
 
 import numpy as np
 
@@ -48,20 +49,61 @@ def gelu_tanh(x):
     return mp.gelu(x, approximate=True)
 
 
-# Function, float64 reference, first and last argument; beyond them the result is 0, 1 or the argument.
+def softplus(x):
+    return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
+
+
+def mish(x):
+    n = np.exp(x) * (np.exp(x) + 2)
+    return x * (n / (n + 2))
+
+
+def each(function):
+    """Return a function of arrays that calls one of numbers."""
+    return lambda x: np.array([function(v) for v in x.tolist()])
+
+
+TINY, LARGE = 1e-45, 3.4e38  # the smallest float32 number, and almost the largest
+SCALE, ALPHA = 1.0507009873554805, 1.6732632423543772  # of selu
+
+# Function or its name in mp_core, float64 reference, first and last argument; beyond them the result is 0, 1, infinite
+# or the argument. Names, since commits lack some of the functions.
 FUNCTIONS = {
     "exp": (exp, np.exp, -87.33, -19.5),
-    "gelu": (mp.gelu, exact_gelu, -15.0, 15.0),
+    "gelu": ("gelu", exact_gelu, -15.0, 15.0),
     "gelu_tanh": (gelu_tanh, lambda x: x * sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3)), -12.0, 12.0),
-    "silu": (mp.silu, lambda x: x * sigmoid(x), -112.0, 100.0),
-    "sigmoid": (mp.sigmoid, sigmoid, -105.0, 100.0),
-    "tanh": (mp.tanh, np.tanh, -12.0, 12.0),
+    "silu": ("silu", lambda x: x * sigmoid(x), -112.0, 100.0),
+    "sigmoid": ("sigmoid", sigmoid, -105.0, 100.0),
+    "tanh": ("tanh", np.tanh, -12.0, 12.0),
+    "softplus": ("activations.softplus", softplus, -105.0, 100.0),
+    "elu": ("activations.elu", lambda x: np.where(x < 0, np.expm1(x), x), -30.0, 30.0),
+    "selu": ("ops.selu", lambda x: SCALE * np.where(x < 0, ALPHA * np.expm1(x), x), -30.0, 30.0),
+    "mish": ("activations.mish", mish, -110.0, 50.0),
+    "softsign": ("ops.softsign", lambda x: x / (1 + np.abs(x)), -LARGE, LARGE),
+    "log_sigmoid": ("ops.log_sigmoid", lambda x: -softplus(-x), -100.0, 105.0),
+    "exponential": ("ops.exp", np.exp, -105.0, 88.7),
+    "expm1": ("ops.expm1", np.expm1, -20.0, 88.7),
+    "exp2": ("ops.exp2", np.exp2, -150.0, 127.9),
+    "log": ("ops.log", np.log, TINY, LARGE),
+    "log1p": ("ops.log1p", np.log1p, -0.9999999, LARGE),
+    "log2": ("ops.log2", np.log2, TINY, LARGE),
+    "log10": ("ops.log10", np.log10, TINY, LARGE),
+    "rsqrt": ("ops.rsqrt", lambda x: 1 / np.sqrt(x), TINY, LARGE),
+    "sinh": ("ops.sinh", np.sinh, -89.0, 89.0),
+    "cosh": ("ops.cosh", np.cosh, -89.0, 89.0),
+    "erf": ("ops.erf", each(math.erf), -4.0, 4.0),
+    "erfc": ("ops.erfc", each(math.erfc), -4.0, 10.2),
+    "sin": ("ops.sin", np.sin, -LARGE, LARGE),
+    "cos": ("ops.cos", np.cos, -LARGE, LARGE),
+    "tan": ("ops.tan", np.tan, -LARGE, LARGE),
+    "arctan": ("ops.arctan", np.arctan, -LARGE, LARGE),
 }
 
 
 def max_ulp(name, step, low=None, high=None):
     """Return the largest error of a function and the argument where it occurs, on every `step`-th float32."""
     function, reference, first, last = FUNCTIONS[name]
+    function = attrgetter(function)(mp) if isinstance(function, str) else function
     x = every(step, first if low is None else low, last if high is None else high)
     x = x[: len(x) // 15 * 15]
     errors = ulps(function(x), reference(x.astype(np.float64)))

@@ -37,6 +37,29 @@ class Rows(PerIsa):
     track_rate.unit = "Gelement/s"
 
 
+FUNCTIONS = (
+    "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "sinh", "cosh", "erf", "erfc", "sin", "cos", "tan",
+    "arctan", "rsqrt", "selu", "softsign", "log_sigmoid",
+)  # fmt: skip
+
+
+class Functions(PerIsa):
+    params = (ISAS, FUNCTIONS, ("float32", "bfloat16"))
+    param_names = ("isa", "function", "format")
+
+    def prepare(self, isa, function, dtype):
+        self.call = getattr(mp.ops, function)
+        self.x = np.abs(normal(256, 384, dtype=dtype))
+
+    def time_function(self, isa, function, dtype):
+        self.call(self.x)
+
+    def track_rate(self, isa, function, dtype):
+        return self.x.size / seconds(lambda: self.call(self.x)) / 1e9
+
+    track_rate.unit = "Gelement/s"
+
+
 class Attention(PerIsa):
     params = (ISAS, ("1x32x12x32", "8x128x12x32", "1x2048x2x64"), ("float32", "float16", "bfloat16"))
     param_names = ("isa", "n x length x heads x size", "format")

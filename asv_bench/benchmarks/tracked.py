@@ -76,7 +76,7 @@ class Shares(Tracked):
 
 
 class WorstUlp(Tracked):
-    params = ("exp", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+    params = ("exp", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh", "softplus", "expm1", "log2", "erf", "sin", "tan")
     param_names = ("function",)
 
     def prepare(self, function):

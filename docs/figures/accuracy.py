@@ -8,14 +8,15 @@ OURS = LIBRARIES["mp_core"][0]
 
 def draw() -> Figure:
     report = load("accuracy")
-    figure, (left, right) = new(2.7, 1, 2)
+    figure, (left, right) = new(4.6, 1, 2)
     functions = [record for record in report.records if record.operation == "function"]
     left.barh([record.shape for record in functions], [record.rate for record in functions],
-              color=OURS, height=0.6)  # fmt: skip
+              color=OURS, height=0.7)  # fmt: skip
     for place, record in enumerate(functions):
         text = f"{record.rate:.2f}"
-        left.annotate(text, (record.rate, place), (3, 0), textcoords="offset points", va="center", fontsize=8.5)
+        left.annotate(text, (record.rate, place), (3, 0), textcoords="offset points", va="center", fontsize=8)
     left.invert_yaxis()
+    left.tick_params(axis="y", labelsize=8)
     left.set_xlim(0, 1.25 * max(record.rate for record in functions))
     left.set_xlabel("largest error, ULP of float32")
     left.grid(axis="x")
