@@ -86,3 +86,18 @@ def test_inputs_that_do_not_fit_are_an_error_that_names_them(files, tmp_path, ca
     np.savez(tmp_path / "in.npz", x=X[:, :5])
     assert cli.main(["run", files[0], files[1]]) == 3
     assert "input 'x' must have shape (n, 8); received (3, 5)" in capsys.readouterr().err
+
+
+def test_convert_writes_a_folder_that_runs_and_reports_what_matrices_lost(files, tmp_path, capsys):
+    model, inputs, _ = files
+    folder = str(tmp_path / "small")
+    assert cli.main(["convert", model, "-o", folder, "--policy", "int8_from_float32", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["tensors"]
+    assert (row["shape"], row["dtype"], row["new_dtype"]) == ([4, 8], "float32", "int8")
+    assert 30 < row["sqnr"] < 60
+    assert cli.main(["run", folder, inputs, "--json"]) == 0
+    (output,) = json.loads(capsys.readouterr().out)["outputs"]
+    assert abs(output["max"] - EXPECTED.max()) < 0.05
+    assert "--keep: not allowed" in usage_error(
+        capsys, "convert", model, "-o", folder, "--policy", "int8", "--keep", "a"
+    )

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from hostile_files import field
 
+import mp_core as mp
 from mp_core.files.onnx.programs import read_program
 from mp_core.files.program import Input, Program, Value
+from mp_core.programs import RefusedError
 
 onnx = pytest.importorskip("onnx")
 helper, FLOAT = onnx.helper, onnx.TensorProto.FLOAT
@@ -189,3 +191,46 @@ def test_constants_are_views_of_the_file_and_of_files_beside_it(tmp_path):
         constants = read_program(tmp_path / name).constants
         assert not any(x.flags.owndata or x.flags.writeable for x in constants.values())
         np.testing.assert_array_equal(constants["c1"], np.arange(512) + 1)
+
+
+def constant(name, numbers):
+    return onnx.numpy_helper.from_array(np.array(numbers), name)
+
+
+@pytest.mark.parametrize(
+    ("node", "constants", "message"),
+    [
+        (("ConstantOfShape", ["s"]), [constant("s", [2**40])], r"\(ConstantOfShape\): an array would have the shape"),
+        (("Tile", ["a", "s"]), [constant("a", [1.0]), constant("s", [2**40])], r"\(Tile\): an array would have"),
+        (
+            ("Range", ["s", "e", "d"]),
+            [constant("s", 0), constant("e", 2**50), constant("d", 1)],
+            r"\(Range\): an array",
+        ),
+        (("Add", ["a", "b"]), [constant("a", [1.0, 2]), constant("b", [1.0, 2, 3])], r"\(Add\): "),
+        (("Reshape", ["a", "s"]), [constant("a", [1.0, 2]), constant("s", [3])], r"\(Reshape\): "),
+        (("Squeeze", ["a", "s"]), [constant("a", [1.0, 2]), constant("s", [7])], r"\(Squeeze\): `axes` must be from"),
+        (("Gather", ["a", "s"]), [constant("a", [1.0, 2]), constant("s", [5])], r"\(Gather\): "),
+    ],
+)
+def test_nodes_whose_constants_do_not_fit_are_an_error_with_their_name(tmp_path, node, constants, message):
+    path = tmp_path / "model.onnx"
+    model = made([helper.make_node(*node, ["y"], name="here")], inputs=[], constants=constants)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ValueError, match=rf"model\.onnx: node here {message}"):
+        mp.interop.onnx.load(path)
+
+
+def test_shapes_that_depend_on_elements_of_inputs_are_refused_and_those_of_shapes_are_not(tmp_path):
+    path, shape = tmp_path / "model.onnx", helper.make_tensor_value_info("s", onnx.TensorProto.INT64, [2])
+    path.write_bytes(
+        made([helper.make_node("Reshape", ["x", "s"], ["y"], name="here")], inputs=[X, shape]).SerializeToString()
+    )
+    with pytest.raises(
+        RefusedError, match=r"model\.onnx: 1 parts.*\nhere \(Reshape\): `shape` depends on the elements"
+    ):
+        mp.interop.onnx.load(path)
+    nodes = [helper.make_node("Shape", ["x"], ["s"]), helper.make_node("Reshape", ["x", "s"], ["y"])]
+    path.write_bytes(made(nodes).SerializeToString())
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(mp.interop.onnx.load(path)(x), x)

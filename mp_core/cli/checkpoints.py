@@ -196,6 +196,8 @@ def _size(text: str) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
+    if graphs.is_conversion(arguments):
+        return graphs.convert(arguments)
     texts = [*(arguments.calibrate or ()), *arguments.held_out, *(arguments.verify or ())]
     options.check_outputs(arguments, _path_of(arguments.model), arguments.output, *texts)
     if arguments.held_out and not arguments.calibrate:

@@ -11,18 +11,25 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.arrays.dtypes import dtype_of, is_float
-from mp_core.cli import options
+from mp_core.arrays.quantization import QuantizedArray, dequantize
+from mp_core.cli import options, reports
 from mp_core.cli.common import DONE, check_output, printable
 from mp_core.cli.grammar import new_command
+from mp_core.cli.policies import policy
+from mp_core.files.checkpoint.conversion import LAYOUTS_TO
+from mp_core.files.checkpoint.errors import Sums
 from mp_core.files.checkpoint.output import new_file
 from mp_core.files.onnx.programs import read_program
 from mp_core.files.program import Input
 from mp_core.interop.onnx import load
+from mp_core.layers.matrix import MatrixLayer
 from mp_core.programs import ProgramModel
 from mp_core.programs.checks import refusals
 from mp_core.programs.folders import is_program
 
-__all__ = ["add_command", "contents", "contents_text", "examples_for", "is_graph", "opened"]
+__all__ = [
+    "add_command", "contents", "contents_text", "convert", "examples_for", "is_conversion", "is_graph", "opened",
+]  # fmt: skip
 
 _SOURCE = "ONNX file, or folder that a ProgramModel was saved as"
 
@@ -139,6 +146,47 @@ def contents_text(report: dict[str, Any]) -> Iterator[str]:
     if report["refused"]:
         yield f"{len(report['refused'])} parts of the graph cannot run here:"
         yield from map(printable, report["refused"])
+
+
+# ---- convert
+
+_OF_CHECKPOINTS: dict[str, Any] = {
+    "map": [], "keep": [], "exclude": [], "calibrate": None, "held_out": [], "max_memory": None, "fail_if": [],
+    "verify": None, "to": LAYOUTS_TO[0], "saturate": True, "allow_requantize": False,
+}  # fmt: skip
+"""Options of `convert` that only checkpoints have, and their defaults."""
+
+
+def is_conversion(arguments: argparse.Namespace) -> bool:
+    """Return whether `convert` writes a graph: its weights alone are written if OUT is a .safetensors file."""
+    return is_graph(arguments.model) and not arguments.output.endswith(".safetensors")
+
+
+def convert(arguments: argparse.Namespace) -> int:
+    """Write a graph as a folder, under a policy, and report what its matrices lost."""
+    for name, default in _OF_CHECKPOINTS.items():
+        if getattr(arguments, name) != default:
+            option = f"--{name.replace('_', '-')}"
+            raise argparse.ArgumentError(None, f"argument {option}: not allowed if MODEL is a graph")
+    if arguments.policy is None:
+        raise argparse.ArgumentError(None, "the following arguments are required: --policy")
+    options.check_outputs(arguments, arguments.model, arguments.output)
+    before, after = opened(arguments.model, None), opened(arguments.model, policy(arguments.policy))
+    if not arguments.dry_run:
+        after.save(arguments.output, overwrite=arguments.force)
+    parts = before.parts.items()
+    rows = [_losses(name, x.matrix, after.parts[name].matrix) for name, x in parts if isinstance(x, MatrixLayer)]
+    report = {"source": arguments.model, "target": arguments.output, "policy": arguments.policy, "tensors": rows}
+    options.show(arguments, report, lambda: reports.losses(report, every=arguments.all))
+    return DONE
+
+
+def _losses(name: str, before: Any, after: Any) -> dict[str, Any]:
+    """Return the types and sizes of a matrix before and after, and the measures of its error."""
+    x, y = (dequantize(each) if isinstance(each, QuantizedArray) else np.asarray(each) for each in (before, after))
+    types = {"dtype": before.dtype.name, "new_dtype": after.dtype.name}
+    sizes = {"bytes": before.nbytes, "new_bytes": after.nbytes}
+    return {"name": name, "shape": list(before.shape), **types, **sizes, **Sums.of(x, y).metrics()}
 
 
 # ---- profile
