@@ -4,6 +4,7 @@ import copy
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
 from mp_core.layers.plans.cache import Cache
@@ -52,3 +53,19 @@ def test_threads_get_the_values_of_their_keys_and_leave_no_more_than_fit():
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(use, range(8)))
     assert len(cache) <= 4
+
+
+def test_a_function_called_with_many_shapes_keeps_a_bounded_number_of_plans():
+    import mp_core as mp
+    from mp_core.training.planned_calls import PlannedCalls
+
+    w = mp.AutoCastVariable(np.ones(1, np.float32), name="w")
+    step = mp.value_and_grad(lambda x: mp.mean(w * x), [w])
+    layer = mp.layers.Dense(2)
+    calls = PlannedCalls(layer)
+    for n in range(1, 41):
+        x = np.ones((n, 3), np.float32)
+        assert step(x)[0] == 1.0
+        for _ in range(2):
+            np.testing.assert_array_equal(calls(x), layer(x))
+    assert (len(step._plans), len(calls._calls)) == (32, 8)

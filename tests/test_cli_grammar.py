@@ -48,11 +48,11 @@ def test_options_of_one_name_have_one_meaning():
     ("name", "commands"),
     [
         ("json", set(COMMANDS) - {"embed", "serve", "completion", "help", "version"}),
-        ("output", {"embed", "choose", "convert", "tune"}),
+        ("output", {"embed", "choose", "convert", "tune", "run"}),
         ("threads", set(COMMANDS) - {"completion", "help", "version"}),
         ("quiet", set(COMMANDS) - {"info", "verify-machine", "completion", "help", "version"}),
         ("no-progress", {"embed", "choose", "tune", "convert", "inspect", "verify", "demo"}),
-        ("policy", {"embed", "serve", "tune", "profile", "convert", "choose", "demo"}),
+        ("policy", {"embed", "serve", "tune", "profile", "convert", "choose", "demo", "run"}),
         ("policies", {"choose", "demo"}),
         ("plot", {"profile", "bench", "tune"}),
     ],
@@ -68,7 +68,7 @@ def test_a_model_is_the_first_argument_of_every_command_that_has_one():
     with_model = {
         name for name, (first, *_) in ((n, p) for n, p in positionals.items() if p) if first.metavar == "MODEL"
     }
-    assert with_model == {"embed", "serve", "choose", "tune", "profile", "convert", "inspect", "verify"}
+    assert with_model == {"embed", "serve", "choose", "tune", "profile", "convert", "inspect", "verify", "run"}
 
 
 def test_options_may_stand_between_files(capsys, model, texts):

@@ -507,12 +507,11 @@ def test_what_cannot_be_an_output_is_an_unseen_error(function):
     refused_or_right(function)
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: divmod(x, 2), lambda x: 2 // x, lambda x: 2 % x,
-])  # fmt: skip
-def test_all_operators_are_named(function):
+def test_operators_without_an_operation_are_named():
     with pytest.raises(UnseenError):
-        mp.compile(Function(function), X)
+        mp.compile(Function(lambda x: divmod(x, 2)), X)
+    for function in (lambda x: 2 // x, lambda x: 2 % x):
+        refused_or_right(function)
 
 
 SEEN = {

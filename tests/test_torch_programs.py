@@ -1,5 +1,6 @@
 """Models of modules that torch exports: results, names, inputs, folders; and the backend of torch.compile."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -18,9 +19,10 @@ from mp_core.interop.torch import backend, explain, from_exported
 from mp_core.programs import ProgramModel, RefusedError
 
 pytestmark = [
-    pytest.mark.filterwarnings(f"ignore::{kind}") for kind in ("FutureWarning", "DeprecationWarning")  # torch's own
+    pytest.mark.filterwarnings(f"ignore::{kind}")
+    for kind in ("FutureWarning", "DeprecationWarning")  # torch's own
 ]
-WHOLE = {"bert", "resnet"}  # the other architectures are slow tests
+WHOLE = ("bert", "resnet")  # the other architectures are slow tests
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +101,7 @@ def test_weights_of_an_exported_module_are_shared():
     found = nn.Linear(64, 32).eval()
     model = from_exported(torch.export.export(found, (torch.ones(2, 64),)))
     (layer,) = model.layers
-    assert layer.name == "weight" or layer.name.endswith("linear")
+    assert layer.name == "linear"
     assert np.shares_memory(layer.kernel.numpy(), found.weight.detach().numpy())
 
 
@@ -288,6 +290,11 @@ def test_an_operator_that_mp_core_lacks_stays_with_torch():
     assert_near(found, function(x))
 
 
+def test_explain_counts_the_operators_of_backward_passes():
+    x = torch.randn(5, requires_grad=True)
+    assert explain(lambda x: torch.special.i1(x), x) == {"aten.special_i1.default": 1, "aten.i0.default": 1}
+
+
 def test_a_policy_is_an_option():
     found, x = ready(Texts()), tokens()
     with torch.no_grad():
@@ -344,6 +351,13 @@ def test_a_training_loop_follows_the_losses_of_torch(name):
             losses.append(loss.item())
         histories.append(losses)
     np.testing.assert_allclose(histories[1], histories[0], 1e-3, 1e-3)
+
+
+def test_the_page_of_operators_has_the_table_of_the_code(monkeypatch):
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    monkeypatch.syspath_prepend(str(docs))
+    rows = importlib.import_module("torch_table").rows()
+    assert "\n".join(rows) in (docs / "torch_operators.md").read_text()
 
 
 def test_torch_finds_the_backend_by_its_entry_point():

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from mp_core.arrays.casting import cast
 from mp_core.arrays.dtypes import is_float
 from mp_core.arrays.received import F32, Array, asarray, contiguous, refuse_masked
-from mp_core.arrays.recorded import is_recorded
+from mp_core.arrays.recorded import comes_from_input, is_recorded
 
 __all__ = ["as_float", "as_mask", "as_vector"]
 
@@ -30,9 +30,12 @@ def as_vector(x: ArrayLike, n: int, argument: str, dtype: np.dtype[Any] = F32) -
 
 
 def as_mask(mask: ArrayLike, argument: str = "mask", kinds: str = "biu") -> Array:
-    """Return a mask as a bool array: True or 1 where an element counts. `kinds` are the allowed dtype kinds."""
-    if is_recorded(mask) and mask.dtype == np.bool_:  # type: ignore[union-attr]
-        return mask  # type: ignore[return-value]
+    """Return a mask as a bool array: True or 1 where an element counts. `kinds` are the allowed dtype kinds.
+
+    In a plan, numbers other than 0 and 1 count too, since elements of inputs are not known.
+    """
+    if isinstance(mask, np.ndarray) and mask.dtype.kind in kinds and (is_recorded(mask) or comes_from_input(mask)):
+        return mask if mask.dtype == np.bool_ else cast(mask, np.bool_)
     refuse_masked(mask, argument)
     given = np.asarray(mask)
     if given.dtype.kind not in kinds:

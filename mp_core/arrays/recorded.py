@@ -343,8 +343,6 @@ class Recording:
             return Recorded(self, x)
         if self.tape.holds(address_of(x)):
             return x
-        if x.dtype.kind in "iu":
-            self.refuse(f"{name} with integers for results (cast integers to floats first)")
         self.refuse(f"{name} by NumPy (mp_core has no step for these arguments)")
 
 

@@ -64,8 +64,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise ValueError(f"{arguments.inputs}: {error}") from error
     outputs = found if isinstance(found, dict) else {model.output_names[0]: found}
     if arguments.output is not None:
+        arrays: dict[str, Any] = {name: _storable(x) for name, x in outputs.items()}
         with new_file(Path(arguments.output), force=True) as stream:
-            np.savez(stream, **{name: _storable(x) for name, x in outputs.items()})
+            np.savez(stream, **arrays)
     rows = [_row(name, np.asarray(x)) for name, x in outputs.items()]
     options.show(arguments, {"outputs": rows}, lambda: "\n".join(_lines(rows)))
     return DONE

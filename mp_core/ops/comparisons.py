@@ -83,9 +83,10 @@ def greater_equal(x1: ArrayLike, x2: ArrayLike) -> Array:
 @with_numbers
 def _compared(name: str, x1: Any, x2: Any) -> Array:
     x, y = _as_read(x1, x2), _as_read(x2, x1)
-    dtype = np.result_type(x.dtype, y.dtype)  # of integers, which are compared exactly
     if is_float(x.dtype) or is_float(y.dtype):
         x, y, dtype = operands(x1, x2)
+    else:
+        dtype = np.result_type(x.dtype, y.dtype)
     return elementwise.compared(name, x, y, dtype=dtype)
 
 

@@ -27,7 +27,7 @@ from mp_core.arrays.recorded import (
 from mp_core.core import pairs as _pairs
 from mp_core.core.convert import copy_into, empty
 
-__all__ = ["combined", "compared", "computed", "concatenated", "floating", "rounded", "truth", "where"]
+__all__ = ["combined", "compared", "computed", "concatenated", "floating", "rounded", "where"]
 
 
 def combined(name: str, x: Array, y: Array, dtype: np.dtype[Any], activation: str | None = None) -> Array:
@@ -108,17 +108,6 @@ def where(mask: Array, *operands: Array, dtype: np.dtype[Any]) -> Array:
     array([1., 0.], dtype=float32)
     """
     return _run("where", [mask, *operands], np.dtype(dtype), np.dtype(dtype))
-
-
-def truth(x: Array) -> Array:
-    """Return whether elements are not 0.
-
-    Examples
-    --------
-    >>> truth(np.array([0, 2]))
-    array([False,  True])
-    """
-    return x if x.dtype == np.bool_ else compared("not_equal", x, constant(np.zeros(1, x.dtype)), dtype=x.dtype)
 
 
 @recordable

@@ -299,9 +299,8 @@ def where(condition: ArrayLike, x: ArrayLike, y: ArrayLike) -> Array:
     array([1., 0.], dtype=float32)
     """
     x, y, dtype = operands(x, y)
-    condition = asarray(condition, "condition")
-    mask = elementwise.truth(condition) if comes_from_input(condition) else constant(as_mask(condition))
-    return elementwise.where(mask, x, y, dtype=dtype)
+    mask = as_mask(condition)
+    return elementwise.where(mask if comes_from_input(mask) else constant(mask), x, y, dtype=dtype)
 
 
 @operation(specs.clipped, options={"x_min": "low", "x_max": "high"})

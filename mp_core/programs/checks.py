@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 from mp_core.arrays.dtypes import ALLOWED, STORED
 from mp_core.files.program import Node, Program, Value, values_in
-from mp_core.programs.registry import Shaped, Static, bound, operator_of, refusal
+from mp_core.programs.registry import operator_of, refusal
+from mp_core.programs.signatures import Shaped, Static, bound, misfit
 
 __all__ = ["refusals"]
 
@@ -63,7 +64,7 @@ def _is_static(node: Node, static: set[str]) -> bool:
 def _read(node: Node) -> Iterator[str]:
     """Yield the names of the values whose elements a node reads."""
     function = operator_of(node)
-    if function is None or refusal(node) is not None:
+    if function is None or misfit(function, node) is not None:
         return node.inputs()
     given = bound(function, node).values()
     return values_in([argument for annotation, argument in given if annotation is not Shaped])

@@ -15,6 +15,7 @@ from mp_core.files.program import Input, Program
 from mp_core.layers import Layer
 from mp_core.layers.symbols import KerasTensor
 from mp_core.policies.autocast import AutoCastVariable
+from mp_core.policies.autocast.memory import frozen
 from mp_core.programs.building import Step, built, is_weight, run
 from mp_core.programs.checks import refusals
 from mp_core.programs.expansions import expanded
@@ -80,7 +81,7 @@ class ProgramModel(Model):
 
     def _weight(self, name: str, x: Array) -> AutoCastVariable:
         dtype = None if self.autocast else x.dtype.name
-        return self.add_weight(x.shape, lambda shape, dtype: x, dtype, name=name)
+        return self.add_weight(x.shape, lambda shape, dtype: frozen(x), dtype, name=name)
 
     @property
     def input_names(self) -> list[str]:

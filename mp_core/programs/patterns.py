@@ -14,7 +14,6 @@ node, several nodes of which the last one has the outputs, or the value that the
 """
 
 import ast
-import inspect
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -27,6 +26,7 @@ import numpy as np
 from mp_core.files.program import Node, Value, map_values
 from mp_core.programs.expansions import NEWEST
 from mp_core.programs.registry import operator_of
+from mp_core.programs.signatures import signature_of
 
 __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
 
@@ -315,7 +315,7 @@ def _has_options(node: Node, keywords: list[ast.keyword]) -> bool:
     if not keywords:
         return True
     function = operator_of(node)
-    parameters = {} if function is None else inspect.signature(function).parameters
+    parameters = {} if function is None else signature_of(function).parameters
     for keyword in keywords:
         wanted, name = ast.literal_eval(keyword.value), str(keyword.arg)
         default = parameters[name].default if name in parameters else None

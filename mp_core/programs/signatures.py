@@ -2,11 +2,12 @@
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from mp_core.files.program import Node
 
-__all__ = ["Shaped", "Static", "bound", "misfit"]
+__all__ = ["Shaped", "Static", "bound", "misfit", "signature_of"]
 
 Static = Annotated[Any, "static"]
 """The annotation of a parameter whose elements decide what a plan does, such as a shape.
@@ -17,12 +18,18 @@ Shaped = Annotated[Any, "shaped"]
 """The annotation of a parameter of which only the shape and the type are read, which plans know."""
 
 
+@cache
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return the parameters of a function."""
+    return inspect.signature(function)
+
+
 def bound(function: Callable[..., Any], node: Node, *first: Any) -> dict[str, tuple[Any, Any]]:
     """Return the annotation and the argument of each parameter; TypeError if the function cannot have the arguments.
 
     `first` are arguments before those of the node.
     """
-    signature = inspect.signature(function)
+    signature = signature_of(function)
     given = signature.bind(*first, *node.arguments, **node.options).arguments
     return {name: (signature.parameters[name].annotation, value) for name, value in given.items()}
 

@@ -17,6 +17,7 @@ from mp_core.arrays.quantization.array import unpacked_codes
 from mp_core.files.program import Node
 from mp_core.layers import Dense, Embedding, Layer
 from mp_core.layers.forms import Inputs
+from mp_core.policies.autocast.memory import frozen
 from mp_core.policies.dtype_policies import DTypePolicy, get
 from mp_core.policies.dtype_policies.map import policy_at
 from mp_core.policies.dtype_policies.quantized import parse_quantized
@@ -166,10 +167,3 @@ def signed(q: QuantizedArray) -> QuantizedArray:
 def replace_scale(q: QuantizedArray, scale: Array) -> QuantizedArray:
     """Return the same codes with other scales."""
     return replace(q, scale=scale)
-
-
-def frozen(x: Array) -> Array:
-    """Return a view that cannot be written to, so that a layer need not copy it."""
-    view = x.view()
-    view.setflags(write=False)
-    return np.asarray(view)

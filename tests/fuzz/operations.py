@@ -24,6 +24,7 @@ import mp_core as mp
 from fuzz.arrangements import ARRANGEMENTS
 from fuzz.arrays import shape, values
 from fuzz.check import UNIT, WIDE, Case, check, wide
+from fuzz.integers import INTEGERS
 from fuzz.products import PRODUCTS
 from mp_core import ops
 from mp_core.ops import piecewise
@@ -340,6 +341,7 @@ OPERATIONS: dict[str, Callable[[np.random.Generator], Case]] = {
     "ragged_pool": pool,
     **PRODUCTS,
     **ARRANGEMENTS,
+    **INTEGERS,
 }
 
 UNDRAWN = {
@@ -350,10 +352,13 @@ UNDRAWN = {
     "convert_to_tensor": 'returns its argument, or what "cast" returns',
     "logical_not": '"equal" with 0, of one operand',
     "true_divide": '"divide" by another name',
-    **dict.fromkeys(("floor_divide", "mod", "sort", "argsort", "top_k"), "NumPy computes it, so no plan has it"),
+    "top_k": 'returns two arrays: the ends of "argsort" and "sort"',
+    **dict.fromkeys(("bitwise_invert", "bitwise_not"), '"bitwise_xor" with -1'),
+    **dict.fromkeys(("bitwise_left_shift", "bitwise_right_shift"), '"left_shift" and "right_shift" by other names'),
+    **dict.fromkeys(("gather_nd", "slice"), 'made of "take"'),
+    **dict.fromkeys(("scatter", "scatter_update", "slice_update"), 'made of "put_along_axis"'),
     **dict.fromkeys(("arange", "eye", "full", "full_like", "linspace", "ones", "zeros"), "reads no elements"),
     **dict.fromkeys(("all", "any", "isfinite", "isinf", "isnan", "one_hot"), "made of comparisons and sums"),
-    **dict.fromkeys(("cumsum", "dot", "norm", "tril", "triu"), "made of sums, products and choices, which are drawn"),
     **dict.fromkeys(piecewise.__all__, "made of comparisons, choices and functions, which are drawn"),
     "resize": "made of look-ups, products and sums, which are drawn",
     **dict.fromkeys(
@@ -366,7 +371,8 @@ UNDRAWN = {
     ),
     **dict.fromkeys(("gru", "lstm", "simple_rnn"), "made of products and gates, which are drawn"),
     **dict.fromkeys(("average_pool", "max_pool"), '"window_maxima" and "window_sums" with padding'),
-    **dict.fromkeys(("repeat", "roll", "take", "tile"), "made of arrangements and look-ups, which are drawn"),
+    **dict.fromkeys(("dot", "norm", "tril", "triu"), "made of sums, products and choices, which are drawn"),
+    **dict.fromkeys(("repeat", "roll", "tile"), "made of arrangements and look-ups, which are drawn"),
 }
 """Public operations without a row, and why."""
 

@@ -1,11 +1,11 @@
 """Models of modules that torch has exported."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind
-from torch.utils import _pytree
 
 from mp_core.arrays import Array
 from mp_core.files.program import Node, Program, Value
@@ -94,13 +94,21 @@ def _outputs(exported: ExportedProgram, taken: list[str]) -> dict[str, Any]:
     """Return name -> output, with the names that the fields of the module's result have."""
     spec: Any = exported.call_spec.out_spec
     arguments = [spec.arg for spec in exported.graph_signature.output_specs]
-    paths = _pytree.tree_flatten_with_path(_pytree.tree_unflatten([*range(len(arguments))], spec))[0]
-    names = [".".join(map(_key, path)) or "output" for path, _ in paths]
-    names = [f"output_{name}" if name.isdigit() else name for name in names]
-    names = numbered([*taken, *names])[len(taken) :]
-    found = dict(zip(names, arguments, strict=True))
-    return {name: x for name, x in found.items() if not isinstance(x, ConstantArgument) or x.value is not None}
+    found = {number: name for name, number in _fields(spec.unflatten([*range(len(arguments))]))}
+    names = [found.get(number) or "output" for number in range(len(arguments))]
+    names = numbered([*taken, *(f"output_{name}" if name.isdigit() else name for name in names)])[len(taken) :]
+    outputs = dict(zip(names, arguments, strict=True))
+    return {name: x for name, x in outputs.items() if not isinstance(x, ConstantArgument) or x.value is not None}
 
 
-def _key(key: Any) -> str:
-    return str(next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)))
+def _fields(tree: Any, *path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the value of each leaf of a result."""
+    if isinstance(tree, Mapping):
+        for name, part in tree.items():
+            yield from _fields(part, *path, str(name))
+    elif isinstance(tree, list | tuple):
+        names = getattr(tree, "_fields", range(len(tree)))
+        for name, part in zip(names, tree, strict=True):
+            yield from _fields(part, *path, str(name))
+    elif tree is not None:
+        yield ".".join(path), tree

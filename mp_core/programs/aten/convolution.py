@@ -33,9 +33,8 @@ def conv(
     padding: Any = 0,
     dilation: Sizes = 1,
     groups: int = 1,
-    activation: str | None = None,
 ) -> Any:
-    """Return the convolution with a kernel of shape (filters, channels / groups, size ...), then the activation."""
+    """Return the convolution with a kernel of shape (filters, channels / groups, size ...)."""
     rank, places = weight.ndim - 2, range(2, weight.ndim)
     common = {
         "strides": sizes(stride, rank),
@@ -43,7 +42,6 @@ def conv(
         "data_format": "channels_first",
         "dilation_rate": sizes(dilation, rank),
         "bias": bias,
-        "activation": activation,
     }
     if weight.shape[1] > 1 or groups == 1:
         return ops.conv(input, ops.transpose(weight, (*places, 1, 0)), **common)
@@ -76,10 +74,9 @@ def convolution(
     transposed: Literal[False],
     output_padding: Sizes,
     groups: int,
-    activation: str | None = None,
 ) -> Any:
     """Return the convolution."""
-    return conv(input, weight, bias, stride, padding, dilation, groups, activation)
+    return conv(input, weight, bias, stride, padding, dilation, groups)
 
 
 @operator("aten.convolution_backward.default")

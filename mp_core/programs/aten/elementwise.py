@@ -145,13 +145,23 @@ def where(condition: Any, self: Any, other: Any) -> Any:
     return ops.where(condition, x, y)
 
 
-@operator("aten.clamp.default", "aten.clamp.Tensor", "aten.hardtanh.default", "aten.clamp_min.default",
-          "aten.clamp_max.default")  # fmt: skip
-def clamp(self: Any, min: Any = None, max: Any = None, min_val: Any = None, max_val: Any = None) -> Any:
+@operator("aten.clamp.default", "aten.clamp.Tensor", "aten.clamp_min.default")
+def clamp(self: Any, min: Any = None, max: Any = None) -> Any:
     """Return the elements, at least `min` and at most `max`."""
-    low, high = (min if min_val is None else min_val), (max if max_val is None else max_val)
-    x = self if low is None else ops.maximum(*numbers(self, low))
-    return x if high is None else ops.minimum(*numbers(x, high))
+    x = self if min is None else ops.maximum(*numbers(self, min))
+    return x if max is None else ops.minimum(*numbers(x, max))
+
+
+@operator("aten.clamp_max.default")
+def clamp_max(self: Any, max: Any) -> Any:
+    """Return the elements, at most `max`."""
+    return clamp(self, None, max)
+
+
+@operator("aten.hardtanh.default")
+def hardtanh(self: Any, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+    """Return the elements, at least `min_val` and at most `max_val`."""
+    return clamp(self, min_val, max_val)
 
 
 @operator("aten.gelu.default")

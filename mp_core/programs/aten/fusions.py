@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.files.program import Node
+from mp_core.programs.aten.convolution import sizes
 from mp_core.programs.patterns import Match, pattern
 from mp_core.programs.weights import is_matrix
 
@@ -45,22 +46,49 @@ def _is_offset(m: Match, bias: Any) -> bool:
     return bias is None or (isinstance(offset, np.ndarray) and offset.ndim == 1)
 
 
+@pattern(*(f"aten.{name}.default(x, W)" for name in ("conv1d", "conv2d", "conv3d", "convolution")))
+def convolution(m: Match) -> Node | None:
+    """Convolve with a constant kernel."""
+    is_core = m.last.operator == "aten.convolution.default"
+    given = m.last.arguments if is_core else (*m.last.arguments, *(None, 1, 0, 1, 1)[len(m.last.arguments) - 2 :])
+    _, weight, bias, stride, padding, dilation, *_, groups = given
+    if not isinstance(m["W"], np.ndarray) or not _is_offset(m, bias) or (is_core and given[6]):
+        return None
+    rank = m["W"].ndim - 2
+    steps, pads, rates = (sizes(each, rank) for each in (stride, padding, dilation))
+    options = {"strides": steps, "pads": (*pads, *pads), "dilations": rates, "group": groups}
+    return m.instead("mp_core.conv", m["x"], weight, *(() if bias is None else (bias,)), **options)
+
+
 _AVERAGES = "aten._native_batch_norm_legit_no_training.default"
-_CONVOLUTIONS = ("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", "aten.convolution.default")
+
+
+@pattern(f"aten.python.getitem({_AVERAGES}(mp_core.conv(x, W)), 0)")
+def normalized_convolution(m: Match) -> Node | None:
+    """Multiply the kernel by the scale of a batch norm, computed in float64 and rounded once."""
+    norm, node, kernel = m.node(_AVERAGES), m.nodes[-1], m["W"]
+    _, *vectors, _, epsilon = norm.arguments
+    parts = (*vectors, *node.arguments[2:3])
+    given = [None if x is None else m.graph.constant(x) for x in parts]
+    if any(x is not None and not isinstance(y, np.ndarray) for x, y in zip(parts, given, strict=True)):
+        return None
+    gamma, beta, mean, variance, *bias = (None if x is None else x.astype(np.float64) for x in given)
+    scale = (1.0 if gamma is None else gamma) / np.sqrt(variance + epsilon)
+    offset = ((bias[0] if bias else 0.0) - mean) * scale + (0.0 if beta is None else beta)
+    wide = kernel.astype(np.float64) * scale.reshape(-1, *[1] * (kernel.ndim - 1))
+    folded = {"weight": wide.astype(kernel.dtype), "bias": offset.astype(kernel.dtype)}
+    path = node.arguments[1].name.removesuffix(".weight")
+    names = [m.graph.add_constant(f"{path}.{name}", x) for name, x in folded.items()]
+    return m.replaced(node, (node.arguments[0], *names))
 
 
 @pattern(*(f"aten.{name}.default({layer}(x, W))" for name in ("relu", "tanh", "sigmoid", "gelu", "silu")
-           for layer in ("mp_core.dense", *_CONVOLUTIONS)))  # fmt: skip
+           for layer in ("mp_core.dense", "mp_core.conv")))  # fmt: skip
 def activated(m: Match) -> Node | None:
     """Apply the activation in the product."""
     node = m.nodes[-1]
     name = m.last.operator.split(".")[1] + ("_tanh" if m.last.options.get("approximate") == "tanh" else "")
-    unfit = "activation" in node.options or _is_transposed(node)
-    return None if unfit else m.replaced(node, node.arguments, activation=name)
-
-
-def _is_transposed(node: Node) -> bool:
-    return node.operator == "aten.convolution.default" and node.arguments[6] is True
+    return None if "activation" in node.options else m.replaced(node, node.arguments, activation=name)
 
 
 @pattern(f"aten.mul.Tensor(x, aten.rsqrt.default(aten.add.Tensor({_SQUARES}, EPSILON)))")
@@ -76,25 +104,3 @@ def scaled_rms_norm(m: Match) -> Node | None:
     node, gamma = m.nodes[-1], m.graph.constant(m["gamma"])
     fits = len(node.arguments) == 1 and isinstance(gamma, np.ndarray) and gamma.ndim == 1 and gamma.size > 1
     return m.replaced(node, (*node.arguments, m["gamma"])) if fits else None
-
-
-@pattern(*(f"aten.python.getitem({_AVERAGES}({name}(x, W)), 0)" for name in _CONVOLUTIONS))
-def normalized_convolution(m: Match) -> Node | None:
-    """Multiply the kernel by the scale of a batch norm, computed in float64 and rounded once."""
-    norm, node, kernel = m.node(_AVERAGES), m.nodes[-1], m["W"]
-    _, *vectors, _, epsilon = norm.arguments
-    given = [None if x is None else m.graph.constant(x) for x in (*vectors, *node.arguments[2:3])]
-    if any(x is not None and not isinstance(x, np.ndarray) for x in given) or given[2] is None or given[3] is None:
-        return None
-    is_known = all((x is None) == (y is None) for x, y in zip((*vectors, *node.arguments[2:3]), given, strict=True))
-    if not is_known or _is_transposed(node):
-        return None
-    gamma, beta, mean, variance, *bias = (None if x is None else x.astype(np.float64) for x in given)
-    scale = (1.0 if gamma is None else gamma) / np.sqrt(variance + epsilon)
-    shift = (0.0 if not bias or bias[0] is None else bias[0]) - mean
-    offset = shift * scale + (0.0 if beta is None else beta)
-    wide = kernel.astype(np.float64) * scale.reshape(-1, *[1] * (kernel.ndim - 1))
-    folded = {"weight": wide.astype(kernel.dtype), "bias": offset.astype(kernel.dtype)}
-    path = node.arguments[1].name.removesuffix(".weight")
-    names = [m.graph.add_constant(f"{path}.{name}", x) for name, x in folded.items()]
-    return m.replaced(node, (node.arguments[0], *names, *node.arguments[3:]))

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays.dtypes import is_float
 from mp_core.files.program import Node
 from mp_core.programs.registry import operator
 from mp_core.programs.weights import Call, Constant, embedding, is_matrix, weighted
@@ -52,29 +51,14 @@ def index(self: Any, indices: Sequence[Any]) -> Any:
     place: Any = 0
     for axis, length in zip(given, lengths, strict=True):
         found = indices[axis]
-        found = np.where(found < 0, found + length, found) if type(found) is np.ndarray else found
+        found = ops.where(ops.less(found, 0), ops.add(found, length), found) if len(given) > 1 else found
         place = found if axis == given[0] else ops.add(ops.multiply(place, length), found)
-    return _taken(flat, place, given[0])
-
-
-def _taken(x: Any, places: Any, axis: int) -> Any:
-    """Return parts of an array; of integers and booleans by floats, which represent integers up to 2^24."""
-    if is_float(x.dtype) or (type(x) is np.ndarray and type(places) is np.ndarray):
-        return ops.take(x, places, axis)
-    found = ops.take(ops.cast(x, "float32"), places, axis)
-    return ops.not_equal(found, 0.0) if x.dtype == np.bool_ else ops.cast(found, x.dtype)
+    return ops.take(flat, place, given[0])
 
 
 @operator("aten.gather.default")
 def gather(self: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
     """Return ``self[index[i][j][k]][j][k]`` for the first of three axes, and likewise for others."""
     axis = axis_of(dim, self.ndim)
-    if type(self) is np.ndarray and type(index) is np.ndarray:
-        others = [slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape)]
-        return np.take_along_axis(self[tuple(others)], index, axis)
-    rows = self[tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))]
-    moved, places = ops.moveaxis(rows, axis, -1), ops.moveaxis(index, axis, -1)
-    length = moved.shape[-1]
-    first = np.arange(int(np.prod(moved.shape[:-1]))).reshape(*moved.shape[:-1], 1) * length
-    found = _taken(ops.reshape(moved, (-1,)), ops.add(places, first), 0)
-    return ops.moveaxis(found, -1, axis)
+    part = self[tuple(slice(None) if i == axis else slice(0, n) for i, n in enumerate(index.shape))]
+    return ops.take_along_axis(part, index, axis)

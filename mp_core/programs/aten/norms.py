@@ -70,8 +70,7 @@ def group_norm(
     input: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True
 ) -> Any:
     """Return the input normalized over groups of channels and all places."""
-    groups = ops.reshape(input, (input.shape[0], num_groups, -1))
-    return affine(ops.reshape(ops.layer_norm(groups, epsilon=eps), input.shape), weight, bias)
+    return ops.group_normalization(input, num_groups, 1, weight, bias, eps)
 
 
 @operator("aten._native_batch_norm_legit_no_training.default")
@@ -79,12 +78,8 @@ def batch_norm_of_averages(
     input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
 ) -> Any:
     """Return the input normalized by moving averages, channel by channel, and two empty arrays."""
-    scale = ops.rsqrt(ops.add(cast(running_var, "float32"), eps))
-    scale = scale if weight is None else ops.multiply(scale, cast(weight, "float32"))
-    shift = ops.multiply(ops.negative(cast(running_mean, "float32")), scale)
-    shift = shift if bias is None else ops.add(shift, cast(bias, "float32"))
-    none = np.zeros(0, np.float32)
-    return [cast(affine(cast(input, "float32"), scale, shift), input.dtype.name), none, none]
+    found = ops.batch_normalization(input, running_mean, running_var, 1, bias, weight, eps)
+    return [found, np.zeros(0, np.float32), np.zeros(0, np.float32)]
 
 
 @operator("aten._native_batch_norm_legit_functional.default")
@@ -102,24 +97,15 @@ def batch_norm_of_batch(
     axes = (0, *range(2, input.ndim))
     x = cast(input, "float32")
     mean, variance = ops.mean(x, axes), ops.var(x, axes)
-    deviation = ops.rsqrt(ops.add(variance, eps))
-    normalized = affine(affine(x, None, ops.negative(mean)), deviation, None)
     count = input.size // input.shape[1]
 
     def moved(average: Any, value: Any) -> Any:
         return ops.add(ops.multiply(average, 1 - momentum), ops.multiply(value, momentum))
 
     return [
-        cast(affine(normalized, weight, bias), input.dtype.name),
+        ops.batch_normalization(input, mean, variance, 1, bias, weight, eps),
         mean,
-        deviation,
+        lambda: ops.rsqrt(ops.add(variance, eps)),
         lambda: moved(running_mean, mean),
         lambda: moved(running_var, ops.multiply(variance, count / max(count - 1, 1))),
     ]
-
-
-def affine(x: Any, scale: Any, shift: Any) -> Any:
-    """Return ``x * scale + shift``, with a number for each channel, at axis 1."""
-    after = (-1, *(1,) * (x.ndim - 2))
-    x = x if scale is None else ops.multiply(x, ops.reshape(scale, after))
-    return x if shift is None else ops.add(x, ops.reshape(shift, after))

@@ -31,6 +31,6 @@ def cast_like(x: Any, like: Shaped, *, saturate: int = 1) -> Any:
     if dtype == np.bool_:
         return ops.not_equal(x, 0)
     if saturate and dtype.name.startswith("float8") and is_float(x):
-        largest = float(ml_dtypes.finfo(dtype).max)
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         x = ops.clip(x, -largest, largest)
     return ops.cast(x, dtype)

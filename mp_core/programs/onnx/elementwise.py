@@ -15,7 +15,8 @@ from mp_core.programs.registry import operator
 __all__: list[str] = []
 
 for _name, _function in {
-    "Abs": ops.abs, "Atan": ops.arctan, "BitwiseNot": ops.bitwise_not, "Ceil": ops.ceil,
+    "Abs": ops.abs, "Acos": ops.arccos, "Acosh": ops.arccosh, "Asin": ops.arcsin, "Asinh": ops.arcsinh,
+    "Atan": ops.arctan, "Atanh": ops.arctanh, "BitwiseNot": ops.bitwise_not, "Ceil": ops.ceil,
     "Cos": ops.cos, "Cosh": ops.cosh, "Erf": ops.erf, "Exp": ops.exp, "Floor": ops.floor, "IsNaN": ops.isnan,
     "Log": ops.log, "Neg": ops.negative, "Not": ops.logical_not, "Reciprocal": ops.reciprocal, "Round": ops.round,
     "Sign": ops.sign, "Sin": ops.sin, "Sinh": ops.sinh, "Sqrt": ops.sqrt, "Tan": ops.tan,

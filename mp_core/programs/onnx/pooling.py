@@ -28,7 +28,7 @@ def max_pool(
 ) -> tuple[Any, Any]:
     """Return the largest element of each window, and its index in the whole array."""
     w = windows_of(x, kernel_shape, strides, dilations, pads, auto_pad)
-    options = {"dilation": w.dilations, "ceil_mode": bool(ceil_mode), "data_format": "channels_first"}
+    options: dict[str, Any] = {"dilation": w.dilations, "ceil_mode": bool(ceil_mode), "data_format": "channels_first"}
 
     def indices() -> Any:
         places = ops.max_pool(x, w.size, w.strides, w.pads, return_indices=True, **options)[1]

@@ -198,7 +198,8 @@ def range_(start: Static, limit: Static, delta: Static) -> Array:
 @operator("EyeLike")
 def eye_like(x: Shaped, *, dtype: Number | None = None, k: int = 0) -> Array:
     """Return a matrix of ones on one diagonal, in the shape of another one."""
-    return np.eye(*x.shape, k, dtype=x.dtype if dtype is None else dtype_of(dtype))
+    rows, columns = x.shape
+    return np.eye(rows, columns, k).astype(x.dtype if dtype is None else dtype_of(dtype))
 
 
 @operator("Trilu")
