@@ -18,7 +18,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 OLD = [name for name in onnx_graphs.NETWORKS if name != "patchtst"]  # onnxruntime refuses the file of patchtst
 
 
-@pytest.fixture(scope="module", params=[(name, False) for name in OLD] + [(name, True) for name in onnx_graphs.NETWORKS])
+FILES = [(name, False) for name in OLD] + [(name, True) for name in onnx_graphs.NETWORKS]
+
+
+@pytest.fixture(scope="module", params=FILES)
 def exported(request, tmp_path_factory):
     """Return the name of a network, and its file by one of torch's exporters."""
     name, dynamo = request.param

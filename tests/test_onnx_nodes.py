@@ -57,7 +57,6 @@ AT_THE_CALL = {
     r"test_training_dropout\w*": "it trains",
     "test_attention_4d_with_qk_matmul": "products of queries and keys",
     "test_attention_4d_softcap_neginf_mask(_poison)?": "softcap with a mask of numbers",
-    "test_quantizelinear_float4e2m1": "codes of float4 as results",
 }
 """Regular expression for the name of a test -> what is not supported, which an error of the call says."""
 ULPS = {"float16": 2**-9, "bfloat16": 2**-6}
@@ -170,7 +169,7 @@ def reason_of(case, folder):
     """Return why a test is refused, or None if it is not."""
     for pattern, reason in AT_THE_CALL.items():
         if re.fullmatch(pattern, case.name):
-            with pytest.raises(ValueError, match=r"`training_mode`|computed here|softcap|float4"):
+            with pytest.raises(ValueError, match=r"`training_mode`|computed here|softcap"):
                 check(case, folder / "model.onnx")
             return reason
     try:

@@ -62,3 +62,27 @@ def test_without_a_policy_each_value_has_the_type_that_the_program_states() -> N
     np.testing.assert_allclose(y, expected(), rtol=0.02, atol=0.05)
     wide = ProgramModel(Program(program.inputs, program.outputs, program.nodes, halves), "float32")(X)
     assert wide.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", [mp.layers.Conv2D, mp.layers.DepthwiseConv2D])
+def test_convolution_layers_take_pairs_as_padding(kind: type) -> None:
+    pairs, is_full = [(1, 0), (0, 2)], kind is mp.layers.Conv2D
+    layer = kind(4, (2, 3), padding=pairs) if is_full else kind((2, 3), padding=pairs)
+    x = RNG.standard_normal((2, 5, 6, 3)).astype(np.float32)
+    y = layer(x)
+    wide = np.pad(x.astype(np.float64), [(0, 0), *pairs, (0, 0)])
+    places = np.lib.stride_tricks.sliding_window_view(wide, (2, 3), (1, 2))
+    kernel = layer.weights[0].numpy().astype(np.float64)
+    wanted = np.einsum("bhwcij,ijcf->bhwf" if is_full else "bhwcij,ijcf->bhwc", places, kernel)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5)
+    assert layer.compute_output_shape(x.shape) == y.shape
+    again = kind.from_config(layer.get_config())
+    again.build(x.shape)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(x), y)
+
+
+@pytest.mark.parametrize("padding", [[(1, 1)], [(1, -1), (0, 0)], [(1, 1, 1), (0, 0)], "full"])
+def test_convolution_layers_refuse_other_paddings(padding: object) -> None:
+    with pytest.raises(ValueError, match="padding"):
+        mp.layers.Conv2D(4, 3, padding=padding)

@@ -32,7 +32,8 @@ TRIPS = """
         shape = Shape(x)
         trips = Gather(shape, zero)
         last, each = Loop(trips, yes, x) <
-            body = b (int64 i, bool c, float[n, 3] h) => (bool d, float[n, 3] g, float[n, 3] k) { d = Identity(c)  g = Add(h, x)  f = Cast <to = 1> (i)  k = Mul(g, f) }>
+            body = b (int64 i, bool c, float[n, 3] h) => (bool d, float[n, 3] g, float[n, 3] k)
+            { d = Identity(c)  g = Add(h, x)  f = Cast <to = 1> (i)  k = Mul(g, f) }>
     }"""
 UNTIL = """
     agraph (float[n, 3] x) => (float[n, 3] last) <bool yes = {1}, int64 most = {9}, float limit = {5.0}> {
@@ -42,7 +43,8 @@ UNTIL = """
 SUMS = """
     agraph (float[n, 3] x, float[3] start) => (float[3] last, float[n, 3] each) {
         last, each = Scan(start, x) <
-            num_scan_inputs = 1, body = b (float[3] s, float[3] row) => (float[3] t, float[3] u) { t = Add(s, row)  u = Identity(t) }>
+            num_scan_inputs = 1, body = b (float[3] s, float[3] row) => (float[3] t, float[3] u)
+            { t = Add(s, row)  u = Identity(t) }>
     }"""
 
 

@@ -11,7 +11,8 @@ from mp_core.programs import ProgramModel
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(671)
-SHAPES = {"x": (2, 3, 5, 8), "x2": (2, 3, 5, 8), "image": (2, 3, 9, 7), "k": (2, 3, 8, 7), "v": (2, 3, 7, 6), "m": (2, 1, 5, 7),
+SHAPES = {"x": (2, 3, 5, 8), "x2": (2, 3, 5, 8), "image": (2, 3, 9, 7), "k": (2, 3, 8, 7), "v": (2, 3, 7, 6),
+          "m": (2, 1, 5, 7),
           "w": (8, 6), "b": (6,), "g": (8,), "c": (3,), "kernel": (4, 3, 3, 3), "kb": (4, 1, 1), "kg": (4,),
           "kv": (4,), "t": (9, 8), "ids": (2, 3)}  # fmt: skip
 """Name -> shape of inputs and constants."""
@@ -112,3 +113,16 @@ def test_a_pattern_becomes_one_operation_with_the_results_of_its_nodes(name, tmp
     assert [step.operator for step in ours._steps] == remaining
     wanted = expected(model, inputs)
     np.testing.assert_allclose(ours(**inputs), wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_a_node_of_which_several_results_are_read_is_not_replaced(tmp_path):
+    node = onnx.helper.make_node("LayerNormalization", ["t", "g"], ["y", "mean"])
+    total = onnx.helper.make_node("Add", ["x", "x2"], ["t"])
+    given = [onnx.helper.make_tensor_value_info(name, 1, SHAPES[name]) for name in ("x", "x2")]
+    results = [onnx.helper.make_tensor_value_info(name, 1, None) for name in ("y", "mean")]
+    scale = onnx.numpy_helper.from_array(np.ones(8, np.float32), "g")
+    graph = onnx.helper.make_graph([total, node], "g", given, results, [scale])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), tmp_path / "m.onnx")
+    x, x2 = (RNG.standard_normal(SHAPES["x"]).astype(np.float32) for _ in range(2))
+    found = ProgramModel(read_program(tmp_path / "m.onnx"))(x=x, x2=x2)
+    np.testing.assert_allclose(found["mean"], (x + x2).mean(-1, keepdims=True), atol=1e-6)

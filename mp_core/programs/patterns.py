@@ -274,7 +274,7 @@ def _of_value(graph: Graph, tree: ast.expr, argument: Any, found: Found) -> Iter
         return
     if isinstance(tree, ast.Constant):
         number = graph.number(argument)
-        if number is not None and math.isclose(number, tree.value, rel_tol=_CLOSE):
+        if number is not None and math.isclose(number, ast.literal_eval(tree), rel_tol=_CLOSE):
             yield found
         return
     assert isinstance(tree, ast.Name), ast.dump(tree)
@@ -358,7 +358,7 @@ def _of_terms(graph: Graph, tree: ast.Call, terms: list[Any], found: Found) -> I
     for part in filter(_is_number, tree.args):
         if isinstance(part, ast.Name):
             values = {**values, part.id: number}
-        elif not math.isclose(number, part.value, rel_tol=_CLOSE):  # type: ignore[attr-defined]
+        elif not math.isclose(number, ast.literal_eval(part), rel_tol=_CLOSE):
             return
     if len(others) != len(wanted) or (number != _NEUTRAL[operator] and not any(map(_is_number, tree.args))):
         return
