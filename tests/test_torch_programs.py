@@ -18,9 +18,9 @@ import mp_core as mp
 from mp_core.interop.torch import backend, explain, from_exported
 from mp_core.programs import ProgramModel, RefusedError
 
-pytestmark = [
-    pytest.mark.filterwarnings(f"ignore::{kind}")
-    for kind in ("FutureWarning", "DeprecationWarning")  # torch's own
+pytestmark = [  # torch warns of its own code, and of the weights of its LSTM
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in (":FutureWarning", ":DeprecationWarning", "The tensor attributes? .*_flat_weights:UserWarning")
 ]
 WHOLE = ("bert", "resnet")  # the other architectures are slow tests
 
