@@ -192,7 +192,8 @@ def built(program: Program, policy: Any) -> tuple[list[Step], dict[str, Layer], 
         nodes = [retyped(node, policy.compute_dtype) for node in nodes]
     nodes = [node for node in nodes if not building.folds(node)]
     types = _types(program)
-    floats = {x.name for x in program.inputs if x.dtype in types and (len(types) == 1 or policy is not None)}
+    is_one = len(types) == 1 or policy is not None
+    floats = {x.name for x in program.inputs if x.dtype in types} if is_one else None
     nodes = needed(simplified(nodes, building.constants, program.outputs, floats), program.outputs)
     steps = [building.step(node) for node in nodes]
     read = {name for step in steps for name in Node("", step.arguments, (), step.options).inputs()}

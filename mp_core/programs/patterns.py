@@ -60,12 +60,16 @@ class Graph:
         Name -> value. Rules may add to it.
     outputs : collection of str
         Names of values that must be computed in any case.
-    floats : collection of str
-        Names of inputs of the type in which all floats of the program are; empty if they are of several types.
+    floats : collection of str, optional
+        Names of inputs of the type in which all floats of the program are. None: they are of several types.
     """
 
     def __init__(
-        self, nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...], floats: Collection[str] = ()
+        self,
+        nodes: list[Node],
+        constants: dict[str, Any],
+        outputs: tuple[str, ...],
+        floats: Collection[str] | None = None,
     ) -> None:
         self.constants = constants
         self.outputs = outputs
@@ -92,13 +96,15 @@ class Graph:
 
     def is_float(self, argument: Any) -> bool:
         """Return whether an argument is known to have the float type of the program."""
+        if self.floats is None:
+            return False
         seen = 0
         while isinstance(argument, Value) and argument.name not in self.floats and seen < _FARTHEST:
             node, seen = self.producer(argument), seen + 1
             if node is None or not node.arguments:
                 return False
             if node.operator in _FLOATS:
-                return bool(self.floats)
+                return True
             if node.operator not in _SAME_TYPE:
                 return False
             argument = node.arguments[0]
@@ -218,7 +224,7 @@ def pattern(*texts: str, is_shared: bool = False) -> Callable[[Build], Build]:
 
 
 def simplified(
-    nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...], floats: Collection[str] = ()
+    nodes: list[Node], constants: dict[str, Any], outputs: tuple[str, ...], floats: Collection[str] | None = None
 ) -> list[Node]:
     """Return nodes with patterns replaced. Nodes that are no longer needed are still among them.
 
