@@ -387,34 +387,6 @@ cdef extern from "library/rotary.h" nogil:
         const int32_t *past
         Py_ssize_t rows, length, few, positions, half, vectors
 
-cdef extern from "library/look_up.h" nogil:
-    ctypedef struct mp_table_codes:
-        int kind, packed, is_signed
-        const float *scale
-        const int32_t *zero_point
-        Py_ssize_t scales, group
-
-    ctypedef struct mp_look_up:
-        mp_cast cast
-        mp_table_codes codes
-        const char *table
-        const char *indices
-        int index_bytes
-        char *out
-        Py_ssize_t rows, limit, row_bytes
-
-    ctypedef struct mp_store:
-        const char *x
-        const int32_t *places
-        char *to
-        Py_ssize_t rows, bytes, x_stride, to_stride
-
-    ctypedef struct mp_places:
-        const int32_t *ids
-        int32_t *places
-        Py_ssize_t rows, length
-        int32_t padding
-
 cdef extern from "library/pooling.h" nogil:
     ctypedef enum mp_pool:
         MP_MEAN, MP_MEAN_BY_ROOT, MP_MEAN_BY_PLACE, MP_FIRST_ROW, MP_LAST_ROW, MP_LARGEST

@@ -6,10 +6,38 @@ from libc.string cimport memset
 
 from mp_core.core.library cimport (
     MP_NO_ARITHMETIC, MP_NO_ROW, MP_OPERATION_INDEXED, MP_OPERATION_LOOK_UP, MP_OPERATION_ORDER, MP_OPERATION_PLACES,
-    MP_OPERATION_STORE, MP_OPERATION_TAKEN_ROWS, mp_cost, mp_look_up, mp_places, mp_recorder, mp_store, mp_wide,
+    MP_OPERATION_STORE, MP_OPERATION_TAKEN_ROWS, mp_cast, mp_cost, mp_recorder, mp_wide,
 )
 from mp_core.core.recording cimport run_operation
 from mp_core.core.training cimport mp_taken_rows
+
+cdef extern from "library/look_up.h" nogil:
+    ctypedef struct mp_table_codes:
+        int kind, packed, is_signed
+        const float *scale
+        const int32_t *zero_point
+        Py_ssize_t scales, group
+
+    ctypedef struct mp_look_up:
+        mp_cast cast
+        mp_table_codes codes
+        const char *table
+        const char *indices
+        int index_bytes
+        char *out
+        Py_ssize_t rows, limit, row_bytes
+
+    ctypedef struct mp_store:
+        const char *x
+        const int32_t *places
+        char *to
+        Py_ssize_t rows, bytes, x_stride, to_stride
+
+    ctypedef struct mp_places:
+        const int32_t *ids
+        int32_t *places
+        Py_ssize_t rows, length
+        int32_t padding
 
 cnp.import_array()
 
