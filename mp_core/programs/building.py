@@ -6,7 +6,7 @@
 4. A node with a constant matrix becomes a layer (:mod:`mp_core.programs.weights`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,7 +44,7 @@ def step_of(node: Node) -> Step:
     return Step(function, node.arguments, node.options, node.outputs, node.operator, node.version)
 
 
-def run(steps: list[Step], values: dict[str, Any], constant: Callable[[str], Any]) -> None:
+def run(steps: Sequence[Step], values: dict[str, Any], constant: Callable[[str], Any]) -> None:
     """Compute steps one after the other; add their results to `values`. `constant` returns what is not in `values`."""
 
     def value(name: str) -> Any:
@@ -161,7 +161,7 @@ _TYPE_OPTIONS = {"dtype", "output_datatype", "output_dtype", "to"}
 
 def retyped(node: Node, dtype: str) -> Node:
     """Return a node whose options name `dtype` in place of other types of floats."""
-    numbers = {**dict.fromkeys(_FLOATS.values(), _FLOATS[dtype]), **dict.fromkeys(_FLOATS, dtype)}
+    numbers: dict[Any, Any] = {**dict.fromkeys(_FLOATS.values(), _FLOATS[dtype]), **dict.fromkeys(_FLOATS, dtype)}
     options = {
         name: numbers.get(x, x) if name in _TYPE_OPTIONS else in_type(x, dtype) for name, x in node.options.items()
     }
@@ -176,10 +176,10 @@ def in_type(x: Any, dtype: str) -> Any:
 
 def _types(program: Program) -> set[str]:
     """Return the types of the floats of a program."""
-    numbers = {number: name for name, number in _FLOATS.items()} | {11: "float64"}
+    numbers: dict[Any, str] = {number: name for name, number in _FLOATS.items()} | {11: "float64"}
     found = {x.dtype for x in program.inputs} | {x.dtype.name for x in program.constants.values()}
     found |= {
-        numbers.get(x, x) for node in program.nodes for x in (node.options.get("to"),) if isinstance(x, int | str)
+        numbers.get(x, str(x)) for node in program.nodes for x in (node.options.get("to"),) if isinstance(x, int | str)
     }
     return {x for x in found if x in _FLOATS or x == "float64"}
 

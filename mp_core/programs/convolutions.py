@@ -76,7 +76,8 @@ def convolution(
         layer.form.assign(frozen(places), layer.variable_dtype)
     if bias is not None:
         layer.bias.assign(np.reshape(bias, -1))
-    return layer
+    found: Layer = layer
+    return found
 
 
 def pairs_of(pads: Sequence[int] | str) -> Padding:
@@ -145,7 +146,7 @@ class ConvolutionOfCodes(KernelLayer):
         use_bias: bool = True,
         **kwargs: Any,
     ) -> None:
-        self._rank = len(kernel_size)
+        vars(self)["_rank"] = len(kernel_size)
         super().__init__(
             kernel_size, strides, padding, "channels_first", dilation_rate, activation, use_bias, "zeros", **kwargs
         )

@@ -131,7 +131,8 @@ def dense(
 
 def embedding(table: Any, *, name: str, dtype: Any) -> Embedding:
     """Return a layer that looks up rows of a table."""
-    layer = Embedding(*table.shape, embeddings_initializer="zeros", name=name, dtype=policy_for(table, dtype))
+    rows, columns = table.shape
+    layer = Embedding(rows, columns, embeddings_initializer="zeros", name=name, dtype=policy_for(table, dtype))
     layer.build()
     if isinstance(table, QuantizedArray):
         codes = signed(table)

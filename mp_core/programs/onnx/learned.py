@@ -15,7 +15,7 @@ __all__: list[str] = []
 @operator("ai.onnx.ml.Scaler")
 def scaler(x: Any, *, offset: Sequence[float], scale: Sequence[float]) -> Any:
     """Return ``(x - offset) * scale`` in float32."""
-    return ops.multiply(ops.subtract(ops.cast(x, "float32"), np.float32(offset)), np.float32(scale))
+    return ops.multiply(ops.subtract(ops.cast(x, "float32"), np.array(offset, np.float32)), np.array(scale, np.float32))
 
 
 @operator("ai.onnx.ml.Normalizer")
