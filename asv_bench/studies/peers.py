@@ -16,6 +16,7 @@ import peers_casts
 import peers_decoder
 import peers_dynamic
 import peers_gradients
+import peers_graphs
 import peers_minilm
 import peers_policies
 import peers_products
@@ -36,6 +37,7 @@ SUBJECTS = {
     "minilm": peers_minilm,
     "policies": peers_policies,
     "gradients": peers_gradients,
+    "graphs": peers_graphs,
     "training": peers_training,
     "decoder": peers_decoder,
 }
