@@ -219,3 +219,24 @@ def test_log_probabilities_are_those_of_transformers(folder):
     assert not noted.text.isascii() or np.array_equal([each for each, _ in noted.log_probabilities], again)
     with pytest.raises(ValueError, match=r"`texts\[0\]` must have fewer than 600 tokens"):
         generator.log_probabilities(["a" * 700])
+
+
+def test_threads_may_generate_at_once(folder):
+    from concurrent.futures import ThreadPoolExecutor
+
+    generator = Generator.from_folder(folder, "float32")
+    alone = [generator.generate(prompt, 20) for prompt in PROMPTS]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda prompt: generator.generate(prompt, 20), PROMPTS * 3))
+    assert found == alone * 3
+    assert generator._cache.available == generator._cache._unreserved == generator._pages
+
+
+def test_a_stream_that_is_not_read_keeps_its_pages(folder):
+    generator = Generator.from_folder(folder, "float32", cache_tokens=2 * PAGE)
+    pieces = generator.stream(PROMPTS[0], 100)
+    next(pieces)
+    with pytest.raises(NoPageError, match=r"other texts that are being generated hold the pages"):
+        generator.generate(PROMPTS[1], 100)
+    pieces.close()
+    assert generator.generate(PROMPTS[1], 100).tokens

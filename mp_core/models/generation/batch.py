@@ -3,19 +3,23 @@
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from threading import RLock
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.models.generation.cache import PAGE, PagedCache, Sequence
+from mp_core.models.generation.cache import PAGE, NoPageError, PagedCache, Sequence
 from mp_core.models.generation.network import Steps
 from mp_core.models.generation.sampling import Sampling
+from mp_core.utilities.system import lock_for_forks
 
 __all__ = ["Batch", "Run"]
 
 _CHUNK = 512
 """The most tokens of prompts in a step: their activations stay in or near the L2 cache."""
+_locks = lock_for_forks(RLock)
+"""Its only lock is held by a thread that computes a step or changes pages."""
 
 
 @dataclass(eq=False)
@@ -53,7 +57,10 @@ class Run:
 
 
 class Batch:
-    """Runs that are computed together. Those that do not fit the cache wait, in the order in which they were added."""
+    """Runs that are computed together. Those that do not fit the cache wait, in the order in which they were added.
+
+    Several batches, also of several threads, may share a cache: one step is computed at a time.
+    """
 
     def __init__(self, steps: Steps, cache: PagedCache, pages: int) -> None:
         self._steps, self._cache, self._pages = steps, cache, pages
@@ -74,7 +81,9 @@ class Batch:
         """Let a run leave, finished or not; its pages are free at once."""
         if run in self._active:
             self._active.remove(run)
-            self._cache.release(run.sequence)
+            with _locks[0]:
+                self._cache.release(run.sequence)
+                self._cache.reserve(-run.pages)
         elif run in self._waiting:
             self._waiting.remove(run)
 
@@ -86,17 +95,20 @@ class Batch:
 
         The caller lets finished runs leave before it asks for the next one.
         """
-        self._admit()
+        with _locks[0]:
+            self._admit()
         yield from self._compute([run for run in self._active if run.sequence.waiting > 1 or not run.tokens])
         yield from self._compute([run for run in self._active if run.sequence.waiting == 1 and run.tokens])
 
     def _admit(self) -> None:
-        used = sum(run.pages for run in self._active)
-        while self._waiting and used + self._waiting[0].pages <= self._pages:
+        while self._waiting and self._cache.reserve(self._waiting[0].pages):
             run = self._waiting.popleft()
             self._cache.share(run.sequence)
             self._active.append(run)
-            used += run.pages
+        if not self._active:
+            raise NoPageError(
+                f"other texts that are being generated hold the pages of the cache; {self._waiting[0].pages} are needed"
+            )
 
     def _compute(self, runs: list[Run]) -> Iterator[Run]:
         room = _CHUNK
@@ -107,9 +119,10 @@ class Batch:
         runs, counts = [run for run, n in zip(runs, counts, strict=True) if n], [n for n in counts if n]
         if not runs:
             return
-        for run, count in zip(runs, counts, strict=True):
-            self._cache.grow(run.sequence, run.sequence.stored + count)
-        logits = self._steps([run.sequence for run in runs], counts)
+        with _locks[0]:
+            for run, count in zip(runs, counts, strict=True):
+                self._cache.grow(run.sequence, run.sequence.stored + count)
+            logits = self._steps([run.sequence for run in runs], counts)
         for run, row in zip(runs, logits, strict=True):
             if not run.sequence.waiting:
                 run.add(row)

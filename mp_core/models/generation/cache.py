@@ -60,6 +60,7 @@ class PagedCache:
         self._keys: dict[int, Key] = {}
         self._known: dict[Key, int] = {}
         self._idle: OrderedDict[int, None] = OrderedDict()  # known pages without users, the oldest first
+        self._unreserved = pages
 
     @staticmethod
     def bytes_of_page(heads: Listed[tuple[int, int]], dtype: Any) -> int:
@@ -75,6 +76,13 @@ class PagedCache:
     def available(self) -> int:
         """The number of pages that no sequence uses."""
         return len(self._free) + len(self._idle)
+
+    def reserve(self, pages: int) -> bool:
+        """Reserve pages for a sequence; return False if so many are not left. A negative number returns pages."""
+        if pages > self._unreserved:
+            return False
+        self._unreserved -= pages
+        return True
 
     def share(self, sequence: Sequence) -> None:
         """Give a new sequence the pages that have its first tokens; at least one token stays without."""
