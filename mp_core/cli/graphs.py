@@ -181,7 +181,7 @@ def convert(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _losses(name: str, layer: Any, converted: Any) -> dict[str, Any]:
+def _losses(name: str, layer: MatrixLayer, converted: Any) -> dict[str, Any]:
     """Return the types and sizes of a layer's matrix before and after, and the measures of its error."""
     before, after = layer.matrix, converted.matrix
     x, y = (dequantize(each) if isinstance(each, QuantizedArray) else np.asarray(each) for each in (before, after))
