@@ -68,7 +68,18 @@ def test_a_model_is_the_first_argument_of_every_command_that_has_one():
     with_model = {
         name for name, (first, *_) in ((n, p) for n, p in positionals.items() if p) if first.metavar == "MODEL"
     }
-    assert with_model == {"embed", "generate", "serve", "choose", "tune", "profile", "convert", "inspect", "verify", "run"}
+    assert with_model == {
+        "embed",
+        "generate",
+        "serve",
+        "choose",
+        "tune",
+        "profile",
+        "convert",
+        "inspect",
+        "verify",
+        "run",
+    }
 
 
 def test_options_may_stand_between_files(capsys, model, texts):

@@ -32,7 +32,7 @@ def test_layers_have_the_names_of_the_modules_and_share_the_memory_of_the_file(p
     )]  # fmt: skip
     tables = [f"module.embeddings.{part}_embeddings" for part in ("word", "token_type", "position")]
     assert [layer.name for layer in model.layers] == [*tables, *names]
-    assert model.layers[3].path == f"bert/{names[0]}"
+    assert model.layers[3].path == names[0]
     table = program.constants["module.embeddings.word_embeddings.weight"]
     assert np.shares_memory(model.layers[0].embeddings.numpy(), table)
 
@@ -68,7 +68,7 @@ def test_sensitivity_and_the_choice_of_policies_keep_the_error_budget(program, e
     measured = mp.sensitivity(model, INPUTS, ["int8"])
     assert {x.path for x in measured} >= {layer.path for layer in model.layers}
     choice = mp.choose_policy(model, INPUTS, max_error=1e-3)
-    chosen = ProgramModel(program, choice.policy, name="bert")
+    chosen = ProgramModel(program, choice.map, name="bert")
     cosine = [a.ravel() @ b.ravel() / np.linalg.norm(a) / np.linalg.norm(b) for a, b in
               zip(chosen(**INPUTS).astype(np.float64), exact.astype(np.float64), strict=True)]  # fmt: skip
     assert 1 - min(cosine) < 2e-3

@@ -175,14 +175,15 @@ def convert(arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         after.save(arguments.output, overwrite=arguments.force)
     parts = before.parts.items()
-    rows = [_losses(name, x.matrix, after.parts[name].matrix) for name, x in parts if isinstance(x, MatrixLayer)]
+    rows = [_losses(name, x, after.parts[name]) for name, x in parts if isinstance(x, MatrixLayer)]
     report = {"source": arguments.model, "target": arguments.output, "policy": arguments.policy, "tensors": rows}
     options.show(arguments, report, lambda: reports.losses(report, every=arguments.all))
     return DONE
 
 
-def _losses(name: str, before: Any, after: Any) -> dict[str, Any]:
-    """Return the types and sizes of a matrix before and after, and the measures of its error."""
+def _losses(name: str, layer: MatrixLayer, converted: Any) -> dict[str, Any]:
+    """Return the types and sizes of a layer's matrix before and after, and the measures of its error."""
+    before, after = layer.matrix, converted.matrix
     x, y = (dequantize(each) if isinstance(each, QuantizedArray) else np.asarray(each) for each in (before, after))
     types = {"dtype": before.dtype.name, "new_dtype": after.dtype.name}
     sizes = {"bytes": before.nbytes, "new_bytes": after.nbytes}

@@ -14,7 +14,10 @@ __all__ = ["GroupNormalization"]
 
 
 @with_affine_parameters
-@shown("{}(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))", "array([[-1.,  1., -1.,  1.]], dtype=float32)")
+@shown(
+    "import numpy as np\n>>> {}(2, epsilon=0.0)(np.array([[1.0, 3.0, 10.0, 30.0]]))",
+    "array([[-1.,  1., -1.,  1.]], dtype=float32)",
+)
 class GroupNormalization(Affine):
     """``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, with statistics of each group of channels, in float32.
 

@@ -46,9 +46,10 @@ _PARAMETERS = """
 
 
 class _ConvTranspose(ConvolutionBase):
-    _takes_pairs = False
     """The base of transposed convolutions: they compute the gradient of a convolution for its inputs."""
 
+    padding: str
+    _takes_pairs = False
     _sample_independence = "always"
     _arrays = ("inputs",)
     _matrix_name = "kernel"

@@ -1,6 +1,6 @@
 """Normalization by statistics of channels, of groups of channels, or of neighbouring channels; any axis has these."""
 
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,10 +56,10 @@ def batch_normalization(
     """
     array = floating(array_of(x), F32)
     place, wide = axis_of(axis, array.ndim), _wide(array)
-    vectors = {"mean": mean, "variance": variance, "offset": offset, "scale": scale}
-    center, spread, beta, gamma = (
-        None if given is None else _along(given, name, array, place, wide) for name, given in vectors.items()
-    )
+    along = partial(_along, x=array, axis=place, dtype=wide)
+    center, spread = along(mean, "mean"), along(variance, "variance")
+    beta = None if offset is None else along(offset, "offset")
+    gamma = None if scale is None else along(scale, "scale")
     epsilon = number(epsilon, "epsilon")
 
     def normalized(x: Array) -> Array:
@@ -178,7 +178,8 @@ def local_response_normalization(
     def normalized(x: Array) -> Array:
         squares = pad(np.square(x), widths)
         total = reduce(np.add, (squares[(*before, slice(i, i + channels))] for i in range(size)))
-        return x / power(total * (alpha / size) + bias, beta)
+        found: Array = x / power(total * (alpha / size) + bias, beta)
+        return found
 
     return rounded(normalized, array)
 

@@ -67,11 +67,12 @@ def pad(x: Array, widths: int | Sequence[tuple[int, int]], value: float | None =
         raise ValueError(f"`mode` must be 'constant', 'edge', 'reflect', 'symmetric' or 'wrap'; received {mode!r}")
     if value is not None:
         raise ValueError(f"`value` must not be given with the mode {mode!r}; received {value!r}")
+    padded: Callable[..., Array] = np.pad  # its stub allows no str as the mode
     for axis, pair in enumerate(specs.pad_widths(widths, x.ndim)):
         if any(pair):
             if x.shape[axis] == 0:
                 raise ValueError(f"`x` must have elements along axis {axis}, which mode {mode!r} repeats")
-            runs = _runs(np.pad(np.arange(x.shape[axis]), pair, mode).tolist())
+            runs = _runs(padded(np.arange(x.shape[axis]), pair, mode).tolist())
             x = concatenated(*(_part(x, axis, *run) for run in runs), axis=axis)
     return x
 

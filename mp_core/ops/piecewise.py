@@ -185,7 +185,7 @@ def tanh_shrink(x: ArrayLike) -> Array:
     Examples
     --------
     >>> tanh_shrink([-1, 0, 2])
-    array([-0.23840576,  0.        ,  1.0359724 ], dtype=float32)
+    array([-0.23840582,  0.        ,  1.0359724 ], dtype=float32)
     """
     return _of(x, lambda x: x - tanh(x))
 

@@ -267,14 +267,16 @@ def adaptive_max_pool(inputs: ArrayLike, output_size: int | Sequence[int], data_
 def _adapted(function: Callable[..., Array], inputs: ArrayLike, output_size: Any, data_format: str | None) -> Array:
     """Pool one axis after the other. Windows are boxes, so a mean of means is the mean of the window."""
     array = floating(array_of(inputs), F32)
-    counts = spatial.adapted(array, output_size, data_format).shape
+    spatial.adapted(array, output_size, data_format)  # checks the arguments
+    axes = spatial.axes_of_places(array.ndim, data_format)
+    counts = spatial.sizes_of(output_size, "output_size", len(axes))
 
     def pooled(x: Array) -> Array:
-        for axis, (length, count) in enumerate(zip(array.shape, counts, strict=True)):
-            if axis in spatial.axes_of_places(array.ndim, data_format):
-                spans = [slice(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
-                windows = [x[(slice(None),) * axis + (span,)] for span in spans]
-                x = concatenated(*(function(window, axis, keepdims=True) for window in windows), axis=axis)
+        for axis, count in zip(axes, counts, strict=True):
+            length = array.shape[axis]
+            spans = [slice(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
+            windows = [x[(slice(None),) * axis + (span,)] for span in spans]
+            x = concatenated(*(function(window, axis, keepdims=True) for window in windows), axis=axis)
         return x
 
     return rounded(pooled, array)

@@ -72,7 +72,7 @@ def quantize_linear(
     """
     array = floating(array_of(x), F32)
     zero = None if zero_point is None else array_of(zero_point)
-    codes = parse_codes("uint8" if zero is None and dtype is None else zero.dtype if dtype is None else dtype)
+    codes = parse_codes(dtype if dtype is not None else "uint8" if zero is None else zero.dtype)
     steps = _spread(array_of(scale), array, axis, block_size, "scale")
     quotient = computed("divide", cast(array, F32), cast(steps, F32), dtype=F32)
     if codes.is_float:

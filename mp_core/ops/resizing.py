@@ -51,7 +51,8 @@ _NEAREST: dict[str, Callable[[Array], Array]] = {
 
 
 def _linear(x: Array, a: float) -> Array:
-    return np.maximum(1 - np.abs(x), 0.0)
+    found: Array = np.maximum(1 - np.abs(x), 0.0)
+    return found
 
 
 def _cubic(x: Array, a: float) -> Array:
@@ -177,7 +178,8 @@ def _origins(count: int, length: int, scaled: float, coordinates: str, span: Any
     start, end = span
     if scaled == 1:
         return np.full_like(x, 0.5 * (start + end) * (length - 1))
-    return start * (length - 1) + x * (end - start) * (length - 1) / (scaled - 1)
+    found = start * (length - 1) + x * (end - start) * (length - 1) / (scaled - 1)
+    return found
 
 
 _SHORT = 4096

@@ -1,6 +1,6 @@
 """The model of a program: its nodes are called one after the other."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Self
@@ -69,7 +69,7 @@ class ProgramModel(Model):
         self._set_steps(replace(program, constants={}), *built(program, self.dtype_policy if self.autocast else None))
 
     def _set_steps(
-        self, program: Program, steps: Sequence[Step], parts: dict[str, Layer], constants: dict[str, Any]
+        self, program: Program, steps: Sequence[Step], parts: Mapping[str, Layer], constants: Mapping[str, Any]
     ) -> None:
         """Set what the model is made of; `constants` become its variables, or are read as they are."""
         self.program = program
@@ -131,7 +131,7 @@ class ProgramModel(Model):
     def _bound(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
         """Return the inputs of a call by their names, in their order."""
         if len(inputs) == 1 and isinstance(inputs[0], dict) and not named:
-            inputs, named = (), inputs[0]
+            named, inputs = inputs[0], ()
         elif len(inputs) == 1 and isinstance(inputs[0], list | tuple) and len(self.program.inputs) > 1:
             inputs = tuple(inputs[0])
         given = dict(zip(self.input_names, inputs, strict=False)) | named

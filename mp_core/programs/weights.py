@@ -54,8 +54,8 @@ MAKERS: dict[str, Maker] = {}
 
 It returns None if the operator's function must compute the node.
 """
-CODES: dict[str, Callable[..., QuantizedArray]] = {}
-"""Operator -> function that returns the quantized array that a node with constant arguments stands for."""
+CODES: dict[str, Callable[..., QuantizedArray | Array]] = {}
+"""Operator -> function that returns what a node with constant arguments stands for: a quantized array, or floats."""
 
 
 def weighted(*names: str) -> Callable[[Maker], Maker]:

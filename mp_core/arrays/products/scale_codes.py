@@ -40,7 +40,8 @@ def decoded(codes: Array, n: int, shift: int, unit: float) -> Array:
     groups, whole = codes.size // n, n - n % _PANEL
     panels = codes[: groups * whole].reshape(-1, groups, _PANEL).swapaxes(0, 1).reshape(groups, whole)
     scales = np.concatenate([panels, codes[groups * whole :].reshape(groups, n - whole)], 1)
-    return _numbers(scales, shift) * F32.type(unit)
+    found: Array = _numbers(scales, shift) * F32.type(unit)
+    return found
 
 
 def _in_panels(codes: Array) -> Array:

@@ -50,15 +50,16 @@ def many(number: int, kind: type) -> Any:
 
 
 @cache
-def _fields_of(cls: type) -> dict[int, _Field]:
+def _fields_of(cls: type[Any]) -> dict[int, _Field]:
     """Return the fields of a class of messages by number."""
-    found = {x.metadata["number"]: x for x in fields(cls)}  # type: ignore[arg-type]
+    found = {x.metadata["number"]: x for x in fields(cls)}
     return {number: _Field(x.name, x.metadata["kind"], x.metadata["many"]) for number, x in found.items()}
 
 
 def message(cls: type[M], content: memoryview) -> M:
     """Return the message of a class; fields of other numbers are ignored."""
-    known, result = _fields_of(cls), cls()
+    key: type = cls  # mypy takes type[M] for unhashable
+    known, result = _fields_of(key), cls()
     for number, raw in _raw(content):
         found = known.get(number)
         if found is None:

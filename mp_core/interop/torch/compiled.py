@@ -173,14 +173,14 @@ class _Support(OperatorSupportBase):
 class _Place(NamedTuple):
     """Where a part of the result comes from: an input, or a value of the model; neither: it is None."""
 
-    index: int | None
+    position: int | None
     name: str
     layout: Layout | None  # None: the value is no tensor.
 
     def read(self, given: tuple[Any, ...], found: dict[str, Any]) -> Any:
         """Return the part."""
         if not self.name:
-            return None if self.index is None else given[self.index]
+            return None if self.position is None else given[self.position]
         return found[self.name] if self.layout is None else tensor_of(found[self.name], self.layout)
 
 

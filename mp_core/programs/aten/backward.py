@@ -23,7 +23,7 @@ def attention_gradients(
     value: Any,
     out: Any,
     logsumexp: Any,
-    dropout_p: Literal[0.0],
+    dropout_p: Literal[0],
     is_causal: bool,
     attn_mask: Any = None,
     scale: float | None = None,

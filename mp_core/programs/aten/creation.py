@@ -78,14 +78,20 @@ def arange_to(end: Any, dtype: str | None = None) -> Array:
 @operator("aten.tril.default")
 def tril(self: Any, diagonal: int = 0) -> Any:
     """Return the elements on and below a diagonal, zeros elsewhere."""
-    return _triangle(self, np.tri(*self.shape[-2:], diagonal, dtype=np.bool_))
+    return _kept(self, _lower(self, diagonal))
 
 
 @operator("aten.triu.default")
 def triu(self: Any, diagonal: int = 0) -> Any:
     """Return the elements on and above a diagonal, zeros elsewhere."""
-    return _triangle(self, ~np.tri(*self.shape[-2:], diagonal - 1, dtype=np.bool_))
+    return _kept(self, ~_lower(self, diagonal - 1))
 
 
-def _triangle(x: Any, keep: Array) -> Any:
+def _lower(x: Any, diagonal: int) -> Array:
+    """Return which elements of matrices are on and below a diagonal."""
+    rows, columns = x.shape[-2:]
+    return np.tri(rows, columns, diagonal, dtype=np.bool_)
+
+
+def _kept(x: Any, keep: Array) -> Any:
     return x & keep if x.dtype == np.bool_ else ops.where(keep, x, 0)

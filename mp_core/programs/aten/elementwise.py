@@ -42,15 +42,14 @@ def _of_two(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return combined
 
 
-for _name, _function in {
+_OF_ONE: dict[str, Callable[..., Any]] = {
     "relu": ops.relu, "tanh": ops.tanh, "sigmoid": ops.sigmoid, "erf": ops.erf, "silu": ops.silu, "exp": ops.exp,
     "log": ops.log, "log1p": ops.log1p, "expm1": ops.expm1, "log2": ops.log2, "sqrt": ops.sqrt, "rsqrt": ops.rsqrt,
     "sin": ops.sin, "cos": ops.cos, "abs": ops.abs, "neg": ops.negative, "reciprocal": ops.reciprocal,
     "sign": ops.sign, "floor": ops.floor, "ceil": ops.ceil, "round": ops.round, "isnan": ops.isnan,
     "isinf": ops.isinf, "logical_not": ops.logical_not,
-}.items():  # fmt: skip
-    operator(f"aten.{_name}.default")(_function)
-for _name, _function in {
+}  # fmt: skip
+_OF_TWO: dict[str, Callable[..., Any]] = {
     "mul.Tensor": ops.multiply, "mul.Scalar": ops.multiply, "div.Tensor": ops.divide, "div.Scalar": ops.divide,
     "maximum.default": ops.maximum, "minimum.default": ops.minimum, "pow.Tensor_Tensor": ops.power,
     "pow.Scalar": ops.power, "remainder.Tensor": ops.mod, "remainder.Scalar": ops.mod,
@@ -59,7 +58,10 @@ for _name, _function in {
     **{f"{name}.{kind}": function for kind in ("Tensor", "Scalar") for name, function in {
         "eq": ops.equal, "ne": ops.not_equal, "lt": ops.less, "le": ops.less_equal, "gt": ops.greater,
         "ge": ops.greater_equal}.items()},
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _function in _OF_ONE.items():
+    operator(f"aten.{_name}.default")(_function)
+for _name, _function in _OF_TWO.items():
     operator(f"aten.{_name}")(_of_two(_function))
 
 

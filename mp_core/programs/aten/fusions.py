@@ -52,7 +52,8 @@ def convolution(m: Match) -> Node | None:
     """Convolve with a constant kernel."""
     is_core, given = m.last.operator == "aten.convolution.default", m.last.arguments
     first = "valid" if m.last.operator.endswith(".padding") else 0
-    _, weight, bias, stride, padding, dilation, *_, groups = (*given, *(None, 1, first, 1, 1)[len(given) - 2 :])
+    defaults: tuple[Any, ...] = (None, 1, first, 1, 1)
+    _, weight, bias, stride, padding, dilation, *_, groups = (*given, *defaults[len(given) - 2 :])
     if not isinstance(m["W"], np.ndarray) or not _is_offset(m, bias) or (is_core and given[6]):
         return None
     rank = m["W"].ndim - 2
@@ -73,7 +74,8 @@ def normalized_convolution(m: Match) -> Node | None:
     given = [None if x is None else m.graph.constant(x) for x in parts]
     if any(x is not None and not isinstance(y, np.ndarray) for x, y in zip(parts, given, strict=True)):
         return None
-    gamma, beta, mean, variance, *bias = (None if x is None else x.astype(np.float64) for x in given)
+    exact: list[Any] = [None if x is None else x.astype(np.float64) for x in given]
+    gamma, beta, mean, variance, *bias = exact
     scale = (1.0 if gamma is None else gamma) / np.sqrt(variance + epsilon)
     offset = ((bias[0] if bias else 0.0) - mean) * scale + (0.0 if beta is None else beta)
     wide = kernel.astype(np.float64) * scale.reshape(-1, *[1] * (kernel.ndim - 1))

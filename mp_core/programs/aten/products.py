@@ -47,7 +47,7 @@ def attention(
     key: Any,
     value: Any,
     attn_mask: Any = None,
-    dropout_p: Literal[0.0] = 0.0,
+    dropout_p: Literal[0] = 0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
@@ -68,14 +68,14 @@ def attention_with_sums(
     query: Any,
     key: Any,
     value: Any,
-    dropout_p: Literal[0.0] = 0.0,
+    dropout_p: Literal[0] = 0,
     is_causal: bool = False,
     attn_mask: Any = None,
     scale: float | None = None,
 ) -> Any:
     """Return the attention, and the logarithms of the sums of exponentials that the gradient needs."""
     return [
-        attention(query, key, value, attn_mask, 0.0, is_causal, scale),
+        attention(query, key, value, attn_mask, 0, is_causal, scale),
         lambda: ops.logsumexp(scores_of(query, key, is_causal, attn_mask, scale), axis=-1),
     ]
 

@@ -20,14 +20,18 @@ def _of_numbers(function: Callable[..., Any], count: int) -> Callable[..., Any]:
     return (lambda a: function(a)) if count == 1 else lambda a, b: function(a, b)
 
 
-for _name, _function in {
+_OF_TWO: dict[str, Callable[..., Any]] = {
     "add": python.add, "sub": python.sub, "mul": python.mul, "floordiv": python.floordiv, "mod": python.mod,
     "truediv": python.truediv, "pow": python.pow, "eq": python.eq, "ne": python.ne, "lt": python.lt, "le": python.le,
     "gt": python.gt, "ge": python.ge, "and": python.and_, "or": python.or_, "sym_max": max,
     "sym_min": min,
-}.items():  # fmt: skip
+}  # fmt: skip
+_OF_ONE: dict[str, Callable[..., Any]] = {
+    "neg": python.neg, "sym_int": int, "sym_float": float, "sym_not": python.not_,
+}  # fmt: skip
+for _name, _function in _OF_TWO.items():
     operator(f"aten.python.{_name}")(_of_numbers(_function, 2))
-for _name, _function in {"neg": python.neg, "sym_int": int, "sym_float": float, "sym_not": python.not_}.items():
+for _name, _function in _OF_ONE.items():
     operator(f"aten.python.{_name}")(_of_numbers(_function, 1))
 
 

@@ -30,7 +30,8 @@ def codes_of(
     """Return the quantized array of constant codes; floats if no product reads such codes."""
     is_known = q.dtype.name in ("int8", "uint8", "int4", "uint4") and q.ndim > 1 and not output_dtype
     if not is_known or scale.dtype.name != "float32":
-        return dequantize_linear(q, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype)
+        floats: Array = dequantize_linear(q, scale, zero, axis=axis, block_size=block_size, output_dtype=output_dtype)
+        return floats
     return QuantizedArray.from_onnx(q, scale, zero, axis, block_size)
 
 
@@ -138,8 +139,9 @@ def product_of_codes(m: Match) -> Node | None:
 def dynamic_product(m: Match) -> list[Node] | None:
     """Multiply rows, rounded to the codes of DynamicQuantizeLinear, by a matrix of codes."""
     node, scales = m.graph.producer(m["q"]), m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
-    is_dynamic = node is not None and node.operator == "DynamicQuantizeLinear"
-    if not is_dynamic or scales is None or [m["q"], m["scale"], m["zero"]] != [Value(x) for x in node.outputs]:
+    if node is None or node.operator != "DynamicQuantizeLinear" or scales is None:
+        return None
+    if [m["q"], m["scale"], m["zero"]] != [Value(x) for x in node.outputs]:
         return None
     matrix = codes_of(m["W"], np.float32(scales), m["WZERO"], axis=1)
     rows = m.before("mp_core.rounded_to_range", node.arguments[0])
