@@ -91,8 +91,10 @@ def _(d: Array, out: Array, x: Array, angles: Any) -> dict[str, Any]:
 
 
 @gradient_of(ragged_rotary)
-def _(d: Array, out: Array, x: Array, angles: Any, offsets: Array, few: int = 0) -> dict[str, Any]:
-    return {"x": lambda dtype: cast(ragged_rotary(d, _negated_angles(angles), offsets, few), dtype)}
+def _(
+    d: Array, out: Array, x: Array, angles: Any, offsets: Array, few: int = 0, past: Array | None = None
+) -> dict[str, Any]:
+    return {"x": lambda dtype: cast(ragged_rotary(d, _negated_angles(angles), offsets, few, past), dtype)}
 
 
 # ---- parts of results
