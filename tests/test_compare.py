@@ -84,10 +84,10 @@ def test_suspected_are_the_changed_files_that_compute_a_slower_cell(compare):
 
 def test_every_file_of_the_core_computes_some_cell(compare, trees):
     of_no_cell = {
-        "array_cast", "attention", "attention_gradient", "capi", "changes", "dlpack", "dlpack_export", "elementwise",
-        "look_up", "lookup", "mp_core", "mp_core_python", "noted_product", "pairs", "pooling", "random", "recording",
-        "replay", "rotary", "row_gradients", "row_sums", "signals", "sums", "taken_rows", "update", "updates",
-        "window_pooling", "windows",
+        "array_cast", "attention", "attention_gradient", "capi", "changes", "depthwise", "dlpack", "dlpack_export",
+        "elementwise", "indexed", "look_up", "lookup", "mp_core", "mp_core_python", "noted_product", "numbers", "order",
+        "pairs", "pooling", "random", "recording", "replay", "rotary", "row_gradients", "row_sums", "signals", "sums",
+        "taken_rows", "update", "updates", "window_pooling", "window_rows", "windows",
     }  # fmt: skip
     everything = compare.suspects([f"{subject} cell" for subject in compare.COMPUTED_BY], sorted(trees.sources()))
     core = [

@@ -182,5 +182,5 @@ def test_bad_input_is_named(call, error, message):
 
 
 def test_numpy_functions_without_an_operation_are_refused():
-    with pytest.raises(UnseenError, match=r"numpy\.arcsin "):
-        mp.compile(lambda x: np.arcsin(x), np.ones(3, F32))
+    with pytest.raises(UnseenError, match=r"numpy\.cbrt "):
+        mp.compile(lambda x: np.cbrt(x), np.ones(3, F32))

@@ -66,8 +66,8 @@ def test_elements_are_read_after_the_block_and_not_in_it():
         y = mp.matmul(w, w)
         with pytest.raises(ValueError, match="a decision by its elements"):
             float(y)
-        with pytest.raises(ValueError, match=r"numpy\.arcsin"):
-            np.arcsin(y)
+        with pytest.raises(ValueError, match=r"numpy\.cbrt"):
+            np.cbrt(y)
     assert float(y[0, 0]) == 4 and y.item() == 4 and np.exp(y) > 54 and str(y) == "[[4.]]" and y + 1 == 5
     assert tape.gradient(y, w).tolist() == [[4]]
 

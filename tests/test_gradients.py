@@ -195,8 +195,8 @@ def test_bad_variables_values_and_functions_are_refused():
         mp.value_and_grad(lambda: squares(w), [np.ones(2)])
     with pytest.raises(ValueError, match=r"must have one element.*received shape \(2, 2\)"):
         mp.grad(lambda: mp.matmul(w.value.reshape(2, 1), w.value.reshape(1, 2)), [w])()
-    with pytest.raises(ValueError, match=r"numpy\.arcsin is not an operation"):
-        mp.grad(lambda: squares(np.arcsin(w)), [w])()
+    with pytest.raises(ValueError, match=r"numpy\.cbrt is not an operation"):
+        mp.grad(lambda: squares(np.cbrt(w)), [w])()
     with pytest.raises(ValueError, match="an assignment to variable 'w'"):
         mp.grad(lambda: squares(w.assign(w.value[::-1])), [w])()
     with pytest.raises(TypeError, match="gradients of gradients"):

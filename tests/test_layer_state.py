@@ -101,15 +101,14 @@ def _model(layer):
 
 
 def test_passes_count_a_batch_once_and_refuse_what_samples_decide():
-    layer = Steps()
     x = np.ones((2100, 3), np.float32)
-    _model(layer).fit(x, x[:, :1], batch_size=2100, passes=2, verbose=0)
-    assert float(layer.steps) == 1
-    for name in ("Mean", "Count"):
-        layer = LAYERS[name]()
-        with pytest.raises(ValueError, match="passes"):
-            _model(layer).fit(x, x[:, :1], batch_size=2100, passes=2, verbose=0)
-        assert not any(np.any(v.numpy()) for v in layer.weights)
+    steps, count, mean = Steps(), LAYERS["Count"](), LAYERS["Mean"]()
+    for layer in (steps, count):
+        _model(layer).fit(x, x[:, :1], batch_size=2100, passes=2, verbose=0)
+    assert float(steps.steps) == int(count.count.numpy()) == 1
+    with pytest.raises(ValueError, match="passes"):
+        _model(mean).fit(x, x[:, :1], batch_size=2100, passes=2, verbose=0)
+    assert not any(np.any(v.numpy()) for v in mean.weights)
 
 
 def test_a_step_that_fails_leaves_the_states_as_they_are():

@@ -3,11 +3,11 @@
 import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 import torch
 from torch import nn
@@ -207,7 +207,7 @@ def test_a_folder_runs_without_torch_and_onnx_with_the_same_bits_everywhere(tmp_
         for threads in ("1", "2"):
             settings = os.environ | {"MP_CORE_ISA": isa, "MP_CORE_NUM_THREADS": threads}
             out = tmp_path / "out.npz"
-            subprocess.run([sys.executable, "-c", _RUN, str(tmp_path / name), str(out)], env=settings, check=True)
+            processes.run([sys.executable, "-c", _RUN, str(tmp_path / name), str(out)], env=settings, check=True)
             for key, x in np.load(out).items():
                 batch, _, output = key.split(" ", 2)
                 np.testing.assert_array_equal(x, expected[output][: int(batch)])
