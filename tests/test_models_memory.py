@@ -81,7 +81,7 @@ print(encoder.weight_bytes, memory("VmRSS") - before, opened - before, memory("V
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_is_that_of_the_weights(kind, policy, wide, tmp_path):
-    """After the first query, within 15 % and 2 MB; at most one layer in float32 more before."""
+    """After the first query, within 15 % and 2 MB; two layers in float32 and 5 MB more before, at most."""
     tiny = tiny_bert.write(tmp_path / "tiny")
     command = [sys.executable, "-c", _GROWTH, str(tiny), str(wide(kind)), policy]
     output = processes.run(command, capture_output=True, text=True, check=True).stdout
@@ -89,7 +89,7 @@ def test_memory_is_that_of_the_weights(kind, policy, wide, tmp_path):
     layer = 4 * WIDE["vocab_size"] * WIDE["hidden_size"]  # of float32: the table of words is the largest
     assert resident <= 1.15 * weights + 2e6
     assert opening <= 1.15 * weights + layer + 2e6
-    assert peak <= 1.15 * weights + 2 * layer + 2e6
+    assert peak <= 1.15 * weights + 2 * layer + 5e6
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems count memory otherwise")
