@@ -23,7 +23,7 @@ static void load_integers(int format, const char *at, ptrdiff_t stride, ptrdiff_
             to[i] = (int64_t)x;                             \
         }                                                   \
         break;
-    switch (format) { INTEGERS(LOAD) default: break; }
+    switch (format) { INTEGERS(LOAD) default: memset(to, 0, (size_t)n * sizeof *to); }
 }
 
 static int is_narrow_float(int format) { return format >= 0 && format < MP_FLOATS; }
@@ -278,7 +278,7 @@ static void apply(const mp_elementwise *e, const mp_wide_chunk *x, const mp_wide
 static void run_chunk(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
     const int last = e->axes - 1, masked = e->function == MP_WHERE;
     const int operands = mp_elementwise_operands[e->function];
-    mp_wide_chunk given[2], result;
+    mp_wide_chunk given[2] = {0}, result = {0};
     for (int i = masked; i < operands; i++)
         mp_load_wide(e->kernels, e->wide, e->operand[i].format, at[i], e->operand[i].stride[last], n,
                      &given[i - masked]);
@@ -296,7 +296,7 @@ static void run_chunk(const mp_elementwise *e, const char *const *at, ptrdiff_t 
 void mp_run_numbers(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
     const int operands = mp_elementwise_operands[e->function];
     for (ptrdiff_t first = 0; first < n; first += MP_WIDE_CHUNK) {
-        const char *from[MP_MOST_OPERANDS];
+        const char *from[MP_MOST_OPERANDS] = {0};
         for (int i = 0; i < operands; i++) from[i] = at[i] + first * e->operand[i].stride[e->axes - 1];
         run_chunk(e, from, mp_min(n - first, MP_WIDE_CHUNK), out + first * e->out_size);
     }
