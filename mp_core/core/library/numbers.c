@@ -275,9 +275,8 @@ static void apply(const mp_elementwise *e, const mp_wide_chunk *x, const mp_wide
 }
 
 /* The first operand of MP_WHERE is a mask of bytes; the others are chosen as bits. */
-static void run_chunk(const mp_elementwise *e, const char *const *at, ptrdiff_t n, char *out) {
+static void run_chunk(const mp_elementwise *e, int operands, const char *const *at, ptrdiff_t n, char *out) {
     const int last = e->axes - 1, masked = e->function == MP_WHERE;
-    const int operands = mp_elementwise_operands[e->function];
     mp_wide_chunk given[2] = {0}, result = {0};
     for (int i = masked; i < operands; i++)
         mp_load_wide(e->kernels, e->wide, e->operand[i].format, at[i], e->operand[i].stride[last], n,
@@ -298,6 +297,6 @@ void mp_run_numbers(const mp_elementwise *e, const char *const *at, ptrdiff_t n,
     for (ptrdiff_t first = 0; first < n; first += MP_WIDE_CHUNK) {
         const char *from[MP_MOST_OPERANDS] = {0};
         for (int i = 0; i < operands; i++) from[i] = at[i] + first * e->operand[i].stride[e->axes - 1];
-        run_chunk(e, from, mp_min(n - first, MP_WIDE_CHUNK), out + first * e->out_size);
+        run_chunk(e, operands, from, mp_min(n - first, MP_WIDE_CHUNK), out + first * e->out_size);
     }
 }
