@@ -70,7 +70,7 @@ class Sampling:
             return int(np.argmax(logits))
         tokens, probabilities = self._kept(logits)
         sums = np.cumsum(probabilities, dtype=F64)
-        u = float(uniform(np.array([self.seed, prompt], np.uint32), (position + 1,))[-1])
+        u = float(uniform(np.array([self.seed, prompt], np.uint32), (1,), np.array([position], np.int32))[0])
         return int(tokens[min(int(np.searchsorted(sums, u * sums[-1], side="right")), len(tokens) - 1)])
 
     def _penalized(self, logits: Array, seen: Array) -> Array:
