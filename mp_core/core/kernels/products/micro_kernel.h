@@ -352,14 +352,20 @@ MP_INLINE void micro_kernel(const mp_gemm *g, block_column *t, const int kind, c
 }
 
 /* Each size of register block has its own function, for which the compiler allocates registers. Each kind has a table
- * of them, [rows - 1][vectors - 1]. */
-#define MP_WIDTHS(DO, KIND, R) DO(KIND, R, 1) DO(KIND, R, 2) DO(KIND, R, 3) DO(KIND, R, 4)
-#if MP_MR == 6
+ * of them, [rows - 1][vectors - 1]; vectors_of says how wide the blocks of so many rows are at most. */
+#define MP_1_WIDE(DO, KIND, R) DO(KIND, R, 1)
+#define MP_2_WIDE(DO, KIND, R) MP_1_WIDE(DO, KIND, R) DO(KIND, R, 2)
+#define MP_4_WIDE(DO, KIND, R) MP_2_WIDE(DO, KIND, R) DO(KIND, R, 3) DO(KIND, R, 4)
+#if MP_MR == 1
+#define MP_SIZES(DO, KIND) MP_1_WIDE(DO, KIND, 1)
+#elif MP_NR_VECTORS == 1
 #define MP_SIZES(DO, KIND) \
-    MP_WIDTHS(DO, KIND, 1) MP_WIDTHS(DO, KIND, 2) MP_WIDTHS(DO, KIND, 3) \
-    MP_WIDTHS(DO, KIND, 4) MP_WIDTHS(DO, KIND, 5) MP_WIDTHS(DO, KIND, 6)
+    MP_4_WIDE(DO, KIND, 1) MP_2_WIDE(DO, KIND, 2) MP_2_WIDE(DO, KIND, 3) \
+    MP_1_WIDE(DO, KIND, 4) MP_1_WIDE(DO, KIND, 5) MP_1_WIDE(DO, KIND, 6)
 #else
-#define MP_SIZES(DO, KIND) MP_WIDTHS(DO, KIND, 1)
+#define MP_SIZES(DO, KIND) \
+    MP_4_WIDE(DO, KIND, 1) MP_4_WIDE(DO, KIND, 2) MP_4_WIDE(DO, KIND, 3) \
+    MP_4_WIDE(DO, KIND, 4) MP_4_WIDE(DO, KIND, 5) MP_4_WIDE(DO, KIND, 6)
 #endif
 _Static_assert(MP_MR == 6 || MP_MR == 1, "the sizes above");
 

@@ -245,4 +245,6 @@ MP_INLINE void recode(ptrdiff_t k, ptrdiff_t n, const char *b, char *to, const i
 #undef MP_INSTANCE
 #undef MP_ENTRY
 #undef MP_SIZES
-#undef MP_WIDTHS
+#undef MP_1_WIDE
+#undef MP_2_WIDE
+#undef MP_4_WIDE
