@@ -26,7 +26,6 @@ from mp_core.policies import dtype_policies
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.programs.building import Branch, Step, step_of
-from mp_core.programs.convolutions import OWN_LAYERS
 from mp_core.programs.registry import refusal
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.registry import class_and_config, known_classes
@@ -205,9 +204,7 @@ class _Reader:
 
     def layer(self, entry: Mapping[str, Any]) -> Layer:
         """Return a layer of mp_core with its variables."""
-        found, config = class_and_config(
-            entry["class"], known_classes(Layer, layer_classes(None) | OWN_LAYERS), "layer"
-        )
+        found, config = class_and_config(entry["class"], known_classes(Layer, layer_classes(None)), "layer")
         layer: Layer = found.from_config(config)
         shape = _shape(entry["shape"])
         layer.build() if shape is None else layer.build(shape)

@@ -114,7 +114,7 @@ class Geometry:
         return stored.reshape(self.shape).transpose(self.order).reshape(self.rows, self.columns)
 
     def by_group(self, matrix: Array) -> Array:
-        """Return a matrix (rows, columns) as products read it; of several groups as (groups, rows, columns / groups)."""
+        """Return a matrix (rows, columns) as products read it: several groups as (groups, rows, columns / groups)."""
         if self.groups == 1:
             return matrix
         return matrix.reshape(self.rows, self.groups, self.columns // self.groups).swapaxes(0, 1)

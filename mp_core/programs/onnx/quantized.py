@@ -13,6 +13,7 @@ from mp_core.arrays import Array
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
+from mp_core.programs.convolutions import has_lines, is_by_channel
 from mp_core.programs.expansions import Expansion, Making, expansion
 from mp_core.programs.onnx.arguments import dtype_of
 from mp_core.programs.onnx.casting import cast_like
@@ -124,9 +125,10 @@ def rounded_to_codes(x: Any, *, scale: float, zero_point: int) -> Any:
 @pattern(*(f"mp_core.{layer}(mp_core.rounded_to_codes(x), W)" for layer in ("conv", "dense")), is_shared=True)
 def product_of_codes(m: Match) -> Node | None:
     """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
-    node, rounded = m.nodes[0], m.node("mp_core.rounded_to_codes").options
-    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
-    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
+    node, rounded, matrix = m.nodes[0], m.node("mp_core.rounded_to_codes").options, m["W"]
+    if "inputs" in node.options or not isinstance(matrix, QuantizedArray) or "int8" not in matrix.dtype.name:
+        return None
+    if len(matrix.shape) > 2 and (not has_lines(matrix) or is_by_channel(matrix, node.options.get("group", 1))):
         return None
     inputs = Inputs(np.float32(rounded["scale"]), np.int8(rounded["zero_point"]))
     return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs)
