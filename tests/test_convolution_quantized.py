@@ -94,7 +94,9 @@ def test_other_types_are_quantized_from_float32_and_rounded_once(policy):
     assert_same_bits(layer(given), mp.cast(exact(mp.cast(given, "float32")), layer.compute_dtype))
 
 
-@pytest.mark.parametrize("policy", ["int8_from_float32", "int8/weight_only_from_mixed_bfloat16", "int4/16_from_float32"])
+@pytest.mark.parametrize(
+    "policy", ["int8_from_float32", "int8/weight_only_from_mixed_bfloat16", "int4/16_from_float32"]
+)
 def test_plans_threads_and_batches_do_not_change_a_bit(policy, case):
     x, layer = drawn(case, policy, batch=5)
     y = layer(x)

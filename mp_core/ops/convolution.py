@@ -17,7 +17,7 @@ from mp_core.arrays.dtypes import WIDE, is_float, name_of, parse
 from mp_core.arrays.products import float64
 from mp_core.arrays.products.general import activation_named, check_depth, factors_of, product_type
 from mp_core.arrays.products.matmul import matmul
-from mp_core.arrays.products.operands import ACTIVATIONS, multiply_windows
+from mp_core.arrays.products.operands import ACTIVATIONS, multiply_normal, multiply_windows
 from mp_core.arrays.products.panels import PackedMatrix
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.arrays.recorded import recordable
@@ -35,8 +35,8 @@ from mp_core.ops.windows import overlap_add, windows_of
 from mp_core.utilities.arguments import integer
 
 __all__ = [
-    "conv", "conv_transpose", "convolve", "convolve_channels", "convolve_quantized", "depthwise_conv", "padded",
-    "part_of", "rows_of_windows",
+    "conv", "conv_transpose", "convolve", "convolve_channels", "convolve_quantized", "depthwise_conv",
+    "multiply_codes", "padded", "part_of", "rows_of_windows",
 ]  # fmt: skip
 
 _OPTIONS = "strides padding data_format dilation_rate"
@@ -241,6 +241,24 @@ def convolve_quantized(
     bias = None if bias is None else as_vector(bias, filters, "bias", F32)
     outputs = multiply_windows(x, b, windows, x.dtype, bias, activation, (scales, zeros), quantizes=True)
     return outputs if x.dtype == a.dtype else cast(outputs, a.dtype)
+
+
+@recordable
+def multiply_codes(
+    codes: Array, scale: Array, zero_point: Array, b: PackedMatrix, *, windows: Windows | None = None, bias: Any = None
+) -> Array:
+    """Return ``scale (codes - zero_point) @ b + bias`` in float32, of rows or windows; sums are exact in int32.
+
+    `codes` are int8 or uint8 with one float32 scale and one int32 zero point of shape (1,), which a plan may compute;
+    `b` has the shape (k, n), and int8 codes with one scale for each column. Windows have no padding.
+    """
+    k, filters = b.shape
+    check_depth(codes.dtype, k, b, zero_point)
+    bias = None if bias is None else as_vector(bias, filters, "bias", F32)
+    rows = scale, zero_point
+    if windows is None:
+        return multiply_normal(contiguous(codes), b, F32, None, (bias, None, None), rows)
+    return multiply_windows(_with_contiguous_channels(codes), b, windows, F32, bias, None, rows)
 
 
 def _for_windows(part: Array, images: int, windows: Windows, groups: int) -> Array:

@@ -15,7 +15,7 @@ from mp_core.ops.convolution import convolve, convolve_quantized
 from mp_core.ops.convolution_specs import Windows
 from mp_core.ops.elementwise import concatenated
 
-__all__ = ["Inputs", "Product", "multiplied", "packed", "product_of"]
+__all__ = ["Inputs", "Product", "multiplied", "packed", "parts_of", "product_by_group", "product_of"]
 
 Product = Callable[..., Array]
 """A product with one matrix: a function of rows, bias, activation, the compute dtype of the layer, and perhaps windows.
@@ -103,7 +103,7 @@ def product_by_group(
     lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any], groups: int
 ) -> Product:
     """Return a function as :func:`product_of` does, for groups of outputs, each with its part of the channels."""
-    products = [product_of(part, inputs, dynamic, dtype)[0] for part in _parts_of(lines, groups)]
+    products = [product_of(part, inputs, dynamic, dtype)[0] for part in parts_of(lines, groups)]
 
     def multiply(rows: Array, bias: Any, activation: Any, compute: Any, windows: Windows) -> Array:
         parts = np.split(rows, groups, axis=-1)
@@ -114,7 +114,7 @@ def product_by_group(
     return multiply
 
 
-def _parts_of(lines: QuantizedArray | Array, groups: int) -> Iterator[QuantizedArray | Array]:
+def parts_of(lines: QuantizedArray | Array, groups: int) -> Iterator[QuantizedArray | Array]:
     """Yield the lines of each group."""
     count = lines.shape[0] // groups
     for part in (slice(first, first + count) for first in range(0, lines.shape[0], count)):
