@@ -9,7 +9,8 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.programs.onnx.arguments import allocatable, axes_of, dtype_of, flattened, integers, pairs_of, value_of
+from mp_core.programs.limits import allocatable
+from mp_core.programs.onnx.arguments import axes_of, dtype_of, flattened, integers, pairs_of, value_of
 from mp_core.programs.onnx.casting import Number
 from mp_core.programs.registry import Shaped, Static, operator
 
@@ -85,7 +86,7 @@ def unsqueeze(x: Any, axes: Static) -> Any:
 @operator("Expand")
 def expand(x: Any, shape: Static) -> Any:
     """Return the array, repeated along axes of length 1."""
-    return ops.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
+    return ops.broadcast_to(x, allocatable(np.broadcast_shapes(x.shape, integers(shape))))
 
 
 @operator("Tile")
@@ -198,7 +199,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Array:
 @operator("EyeLike")
 def eye_like(x: Shaped, *, dtype: Number | None = None, k: int = 0) -> Array:
     """Return a matrix of ones on one diagonal, in the shape of another one."""
-    rows, columns = x.shape
+    rows, columns = allocatable(x.shape)
     return np.eye(rows, columns, k).astype(x.dtype if dtype is None else dtype_of(dtype))
 
 
