@@ -32,9 +32,11 @@ from mp_core.utilities.registry import class_and_config, known_classes
 from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.system import is_present
 
-__all__ = ["Content", "is_program", "opened", "save"]
+__all__ = ["FILES", "Content", "is_program", "opened", "save"]
 
 _PROGRAM, _WEIGHTS = "program.json", "model.safetensors"
+FILES = frozenset({_PROGRAM, _WEIGHTS})
+"""The names of the files in a folder."""
 _FORMAT = "mp_core.program.1"
 _BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError, RecursionError, TypeError,
            ValueError)  # fmt: skip
@@ -65,12 +67,12 @@ def save(content: Content, path: str | PathLike[str], *, force: bool) -> None:
     writer = _Writer()
     text = json.dumps(writer.content(content), allow_nan=False, separators=(",", ":"))
     target = path_of(path, "filepath").resolve()
-    check_free(target, {_PROGRAM, _WEIGHTS}, [], force=force)
+    check_free(target, FILES, [], force=force)
     with temporary_beside(target) as temporary:
         temporary.mkdir(parents=True, exist_ok=True)
         (temporary / _PROGRAM).write_text(text, encoding="utf-8")
         save_tensors(temporary / _WEIGHTS, writer.arrays, policy="float32")
-        replace(temporary, target, {_PROGRAM, _WEIGHTS}, [], force=force)
+        replace(temporary, target, FILES, [], force=force)
 
 
 class _Writer:

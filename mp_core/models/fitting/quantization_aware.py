@@ -73,9 +73,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     learn_scales = boolean(learn_scales, "learn_scales")
     layers = [layer for layer in _kernels(model) if layer.quantized]
     if not layers:
-        raise ValueError(
-            "`model` must have layers whose kernels have codes, but has none: `calibrate` makes them"
-        )
+        raise ValueError("`model` must have layers whose kernels have codes, but has none: `calibrate` makes them")
     for layer in layers:
         _check(layer)
 
