@@ -17,6 +17,7 @@ from mp_core.arrays.quantization.array import unpacked_codes
 from mp_core.files.program import Node
 from mp_core.layers import Dense, Embedding, Layer
 from mp_core.layers.forms import Inputs
+from mp_core.layers.matrix import MatrixLayer
 from mp_core.policies.autocast.memory import frozen
 from mp_core.policies.dtype_policies import DTypePolicy, get
 from mp_core.policies.dtype_policies.map import policy_at
@@ -124,7 +125,7 @@ def dense(
     return layer
 
 
-def set_codes(layer: Any, lines: QuantizedArray, inputs: Inputs | None) -> None:
+def set_codes(layer: MatrixLayer, lines: QuantizedArray, inputs: Inputs | None) -> None:
     """Store codes of shape (outputs, inputs) in a layer, whose inputs one scale and one zero point may quantize."""
     codes, k = signed(lines), lines.shape[1]
     scheme = Scheme.of(codes, "float" if inputs is None else "fixed")

@@ -345,8 +345,8 @@ def multiply_windows(cnp.ndarray x not None, b, object windows, out_dtype, cnp.n
     - `b`: shape (k, n) or (groups, k, n), an array or packed. Group g multiplies its part of the channels.
     - `windows`: as for :func:`mp_core.core.pooling.describe_windows`.
     - `out_dtype`, `rows`: as for :func:`multiply_normal`; `bias`: contiguous float32 (groups * n,).
-    - `quantizes`: whether floats become int8 codes during the product. `rows` then are contiguous scales and zero points
-      of shape (k,), or None: each window has its own scale.
+    - `quantizes`: whether floats become int8 codes during the product. `rows` then are contiguous scales and zero
+      points of shape (k,), or None: each window has its own scale.
     """
     cdef Call call
     cdef Parts p

@@ -206,12 +206,12 @@ def _kernels(model: object) -> list[Any]:
     return [layer for layer in parts_of(model) if isinstance(layer, MatrixLayer) and layer.multiplies]
 
 
-def _check(layer: Any) -> None:
+def _check(layer: MatrixLayer) -> None:
     """Raise ValueError unless the codes of a layer can be trained."""
     form, where = layer.form, f"layer '{layer.path}'"
     if form.geometry.groups > 1:
         raise ValueError(f"{where} must have one group of channels to be trained; it has {form.geometry.groups}")
-    if layer.lora_enabled:
+    if getattr(layer, "lora_enabled", False):
         raise ValueError(f"{where} has LoRA: `merge_lora` first")
     if form.is_trained:
         raise ValueError(f"{where} is prepared already")
