@@ -114,7 +114,7 @@ def test_microscaling_formats_are_candidates(rng):
 def test_layers_without_an_implementation_are_left_out(rng):
     class Both(layers.Layer):
         def build(self, input_shape):
-            self.image = layers.Conv2D(2, 3, name="image")
+            self.image = layers.Conv2DTranspose(2, 3, name="image")  # no codes
             self.odd = layers.EinsumDense("abcd,bde->abce", (None, None, 3), name="odd")  # many products: no int8
 
         def call(self, inputs):

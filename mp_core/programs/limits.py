@@ -54,36 +54,52 @@ class Budget:
             raise ValueError(f"the constants that the program computes take more than {self.most} bytes")
 
 
+def _shapes(arrays: Sequence[Any]) -> list[tuple[int, ...]]:
+    return [tuple(int(n) for n in x.shape) for x in arrays]
+
+
 def _broadcast(node: Node, arrays: Sequence[Any]) -> int:
     """Return the number of elements of arrays that are broadcast; if they cannot be, of the largest."""
+    shapes = _shapes(arrays)
     try:
-        return math.prod(np.broadcast_shapes(*(x.shape for x in arrays)))
+        return math.prod(np.broadcast_shapes(*shapes))
     except ValueError:
-        return max(math.prod(x.shape) for x in arrays)
+        return max(map(math.prod, shapes))
 
 
 def _product(node: Node, arrays: Sequence[Any]) -> int:
     """Return the number of elements of a product of matrices, of which either may be transposed, at most."""
-    a, b = (x.shape for x in arrays[:2])
+    a, b = _shapes(arrays[:2])
     if min(len(a), len(b)) < 2:
         return max(math.prod(a), math.prod(b))
     return math.prod(np.broadcast_shapes(a[:-2], b[:-2])) * max(a[-2:]) * max(b[-2:])
 
 
-def _outer(node: Node, arrays: Sequence[Any]) -> int:
-    """Return the number of elements of all operands multiplied with each other."""
-    return math.prod(max(math.prod(x.shape), 1) for x in arrays)
+def _summed(node: Node, arrays: Sequence[Any]) -> int:
+    """Return the number of elements of an Einsum; those of an ellipsis do not count."""
+    terms, _, result = str(node.options.get("equation", "")).replace(" ", "").partition("->")
+    labels = [term.replace("...", "") for term in terms.split(",")]
+    lengths = {
+        label: n for term, shape in zip(labels, _shapes(arrays), strict=False)
+        for label, n in zip(reversed(term), reversed(shape), strict=False)
+    }  # fmt: skip
+    return math.prod(lengths.get(label, 1) for label in result)
 
 
 def _gathered(node: Node, arrays: Sequence[Any]) -> int:
     """Return the number of elements of slices at indices."""
-    x, indices = (each.shape for each in arrays[:2])
-    axis = node.options.get("axis", 0)
-    return math.prod(indices) * math.prod(x) // max(x[axis] if x else 1, 1)
+    x, indices = _shapes(arrays[:2])
+    return math.prod(indices) * math.prod(x) // max(x[node.options.get("axis", 0)], 1)
+
+
+def _gathered_by_lists(node: Node, arrays: Sequence[Any]) -> int:
+    """Return the number of elements of slices at lists of indices."""
+    x, indices = _shapes(arrays[:2])
+    return math.prod(indices[:-1]) * math.prod(x[node.options.get("batch_dims", 0) + indices[-1] :])
 
 
 _ESTIMATES: dict[str, Callable[[Node, Sequence[Any]], int]] = {
-    "Einsum": _outer, "Gather": _gathered, "GatherND": _outer, "Gemm": _product, "MatMul": _product,
+    "Einsum": _summed, "Gather": _gathered, "GatherND": _gathered_by_lists, "Gemm": _product, "MatMul": _product,
     "MatMulInteger": _product,
 }  # fmt: skip
 """Operator -> function of node and arrays that returns how many elements its result has at most.
