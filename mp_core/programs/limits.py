@@ -89,13 +89,15 @@ def _summed(node: Node, arrays: Sequence[Any]) -> int:
 def _gathered(node: Node, arrays: Sequence[Any]) -> int:
     """Return the number of elements of slices at indices."""
     x, indices = _shapes(arrays[:2])
-    return math.prod(indices) * math.prod(x) // max(x[node.options.get("axis", 0)], 1)
+    axis: int = node.options.get("axis", 0)
+    return math.prod(indices) * math.prod(x) // max(x[axis], 1)
 
 
 def _gathered_by_lists(node: Node, arrays: Sequence[Any]) -> int:
     """Return the number of elements of slices at lists of indices."""
     x, indices = _shapes(arrays[:2])
-    return math.prod(indices[:-1]) * math.prod(x[node.options.get("batch_dims", 0) + indices[-1] :])
+    first: int = node.options.get("batch_dims", 0) + indices[-1]
+    return math.prod(indices[:-1]) * math.prod(x[first:])
 
 
 _ESTIMATES: dict[str, Callable[[Node, Sequence[Any]], int]] = {
