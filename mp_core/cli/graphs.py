@@ -293,7 +293,7 @@ def drawn_for(model: ProgramModel) -> dict[str, Array]:
     """Return inputs by name: normally distributed floats, the same at each call, and ones of other types."""
     rng = np.random.default_rng(0)
     return {
-        x.name: rng.standard_normal(ones.shape).astype(ones.dtype) if is_float(ones.dtype) else ones
+        x.name: np.asarray(rng.standard_normal(ones.shape)).astype(ones.dtype) if is_float(ones.dtype) else ones
         for x, ones in zip(model.program.inputs, examples_for(model, _BATCH, _LENGTH), strict=True)
     }
 

@@ -151,10 +151,10 @@ def product_of_given_codes(m: Match) -> Node | None:
 @pattern("MatMul(a, b)", is_shared=True)
 def product_of_computed_codes(m: Match) -> list[Node] | None:
     """Multiply two matrices exactly if both are codes of constant scales, and none of them is constant."""
-    found = [_codes_behind(m, x, number) for number, x in enumerate(m.last.arguments)]
-    if None in found:
+    left, right = (_codes_behind(m, x, number) for number, x in enumerate(m.last.arguments))
+    if left is None or right is None:
         return None
-    (a, scale_a, zero_a, first), (b, scale_b, zero_b, second) = found
+    (a, scale_a, zero_a, first), (b, scale_b, zero_b, second) = left, right
     zeros = [m.graph.add_constant(f"{m.last.outputs[0]}.zero", np.asarray(x)) if x else None for x in (zero_a, zero_b)]
     total = m.before("MatMulInteger", a, b, *zeros)
     floats = m.before("Cast", m.value(total), to=1)
@@ -192,8 +192,9 @@ def _multiplies_codes(m: Match) -> bool:
 def _is_dynamic(m: Match) -> bool:
     """Return whether codes, scale and zero point are the results of one DynamicQuantizeLinear."""
     node = m.graph.producer(m["q"])
-    is_range = node is not None and node.operator == "DynamicQuantizeLinear"
-    return is_range and [m["q"], m["scale"], m["zero"]] == [Value(x) for x in node.outputs]
+    if node is None or node.operator != "DynamicQuantizeLinear":
+        return False
+    return [m["q"], m["scale"], m["zero"]] == [Value(x) for x in node.outputs]
 
 
 @pattern(
