@@ -474,7 +474,7 @@ REFUSALS = [
     (lambda: np.eye(2), np.eye(2), INT8, {}, TypeError, "`model` must be a Layer, or have its methods"),
     (lambda: layers.Dense(2), np.eye(2), INT8, {}, ValueError, "is not built"),
     (quantized, np.eye(2), INT8, {}, ValueError, "is quantized"),
-    (usual, np.eye(2), "bfloat16", {}, ValueError, "`policy` must put a Dense or EinsumDense layer in a scheme"),
+    (usual, np.eye(2), "bfloat16", {}, ValueError, "`policy` must put a layer with a kernel in a scheme"),
     (usual, np.eye(2), "float8_from_float32", {}, ValueError, "in a scheme such as int8; received float8_from_float32"),
     (usual, np.eye(2), "int4", {}, ValueError, "int4 must name its groups, as in int4/64"),
     (usual, np.eye(2), None, {}, TypeError, "`policy` must be a policy or its name; received None"),

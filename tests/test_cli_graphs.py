@@ -101,3 +101,69 @@ def test_convert_writes_a_folder_that_runs_and_reports_what_matrices_lost(files,
     assert "--keep: not allowed" in usage_error(
         capsys, "convert", model, "-o", folder, "--policy", "int8", "--keep", "a"
     )
+
+
+def test_convert_reports_the_errors_of_outputs_compared_with_float32(files, tmp_path, capsys):
+    model, inputs, _ = files
+    folder, policy = str(tmp_path / "small"), "int8_from_float32"
+    options = ["convert", model, "-o", folder, "--policy", policy, "--inputs", inputs]
+    assert cli.main([*options, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["outputs"]
+    found = mp.models.ProgramModel.from_folder(folder)(X).astype(np.float64)
+    exact = mp.interop.onnx.load(model)(X).astype(np.float64)
+    assert row["rmse"] == pytest.approx(np.linalg.norm(found - exact) / np.linalg.norm(exact), rel=1e-6)
+    assert (row["name"], row["shape"]) == ("y", [3, 4])
+    assert cli.main(["convert", model, "-o", folder, "--policy", policy, "--force"]) == 0
+    out = capsys.readouterr().out
+    assert "outputs for drawn inputs, compared with those of the graph in float32:" in out
+    assert "rel RMSE" in out
+
+
+def test_verify_compares_weights_and_outputs_of_graphs(files, tmp_path, capsys):
+    model, inputs, _ = files
+    same, small = str(tmp_path / "same"), str(tmp_path / "small")
+    mp.interop.onnx.load(model).save(same)
+    mp.interop.onnx.load(model, "int8_from_float32").save(small)
+    assert cli.main(["verify", model, same, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in report["tensors"]] == ["h", "h.bias"]
+    assert [row["rmse"] for row in report["outputs"]] == [0.0]
+    assert cli.main(["verify", model, small, "--inputs", inputs]) == 1
+    captured = capsys.readouterr()
+    assert f"compared with those of {model}" in captured.out
+    assert [line.split(" is ")[0] for line in captured.err.splitlines()] == [
+        "mp-core: failed: h: rel_rmse", "mp-core: failed: output y: rel_rmse",
+    ]  # fmt: skip
+    assert cli.main(["verify", model, small, "--rtol", "0.05"]) == 0
+
+
+def test_verify_names_weights_and_inputs_that_only_one_graph_has(files, tmp_path, capsys):
+    model, *_ = files
+    nodes = [helper.make_node("Relu", ["z"], ["y"])]
+    ends = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 8]) for name in "zy"]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), tmp_path / "other.onnx")
+    assert cli.main(["verify", model, str(tmp_path / "other.onnx")]) == 3
+    assert "the graphs must have the same inputs; they have ['x'] and ['z']" in capsys.readouterr().err
+
+
+def test_choose_finds_policies_of_a_graph_within_a_budget(files, tmp_path, capsys):
+    model, inputs, _ = files
+    folder = str(tmp_path / "chosen")
+    options = ["--max-error", "0.05", "--metric", "rmse", "--policies", "float16", "int8_from_float32"]
+    assert cli.main(["choose", model, "--inputs", inputs, *options, "-o", folder, "--json", "--quiet"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert {row["policy"] for row in report["table"]} == {"int8_from_float32"}
+    assert cli.main(["verify", model, folder, "--inputs", inputs, "--rtol", "0.05", "--quiet"]) == 0
+    assert "required: --texts" in usage_error(capsys, "choose", folder + "-", "--max-error", "1")
+    assert "argument --texts: not allowed" in usage_error(
+        capsys, "choose", model, "--texts", inputs, "--max-error", "1"
+    )
+
+
+@pytest.mark.parametrize("command", ["choose", "convert", "verify"])
+def test_inputs_are_for_graphs_only(files, tmp_path, command, capsys):
+    (tmp_path / "folder").mkdir()
+    folder, inputs = str(tmp_path / "folder"), files[1]
+    more = {"choose": ["--max-error", "1"], "convert": ["--policy", "int8", "-o", "out"], "verify": [folder]}[command]
+    assert "argument --inputs: not allowed" in usage_error(capsys, command, folder, *more, "--inputs", inputs)

@@ -1,5 +1,7 @@
 """Programs as models: steps, layers of constant matrices, policies, refusals."""
 
+import resource
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,50 @@ def test_convolution_layers_take_pairs_as_padding(kind: type) -> None:
 def test_convolution_layers_refuse_other_paddings(padding: object) -> None:
     with pytest.raises(ValueError, match="padding"):
         mp.layers.Conv2D(4, 3, padding=padding)
+
+
+HUGE = {
+    "a shape": [Node("ConstantOfShape", (Value("shape"),), ("c",))],
+    "an array that is expanded": [
+        Node("Expand", (Value("one"), Value("shape")), ("e",)),
+        Node("Add", (Value("e"), Value("one")), ("c",)),
+    ],
+    "copies": [Node("Tile", (Value("row"), Value("shape")), ("c",))],
+    "a range": [Node("Range", (Value("zero"), Value("end"), Value("step")), ("c",))],
+    "a sum that is broadcast": [Node("Add", (Value("row"), Value("column")), ("c",))],
+    "a product": [Node("MatMul", (Value("column"), Value("row")), ("c",))],
+    "an equation": [Node("Einsum", (Value("row"), Value("row")), ("c",), {"equation": "ab,cd->abcd"})],
+    "slices at lists of indices": [Node("GatherND", (Value("wide"), Value("lists")), ("c",))],
+    "slices at indices": [Node("Gather", (Value("row"), Value("zeros")), ("c",), {"axis": 0})],
+    "arrays that double": [
+        Node("Concat", (Value(f"c{n}" if n else "row"),) * 2, (f"c{n + 1}" if n < 15 else "c",), {"axis": 0})
+        for n in range(16)
+    ],
+}
+
+
+@pytest.mark.parametrize("what", HUGE)
+def test_constants_that_ask_for_huge_memory_are_refused_before_it_is_allocated(what: str) -> None:
+    constants = {
+        "shape": np.array([1 << 20, 1 << 20]), "one": np.ones((1, 1), np.float32), "zero": np.array(0),
+        "row": np.ones((1, 30_000), np.float32), "column": np.ones((30_000, 1), np.float32), "end": np.array(1 << 40),
+        "step": np.array(1), "zeros": np.zeros(30_000, np.int64), "wide": np.ones((2, 30_000), np.float32),
+        "lists": np.zeros((30_000, 1), np.int64),
+    }  # fmt: skip
+    nodes = [*HUGE[what], Node("Add", (Value("x"), Value("c")), ("y",))]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ValueError, match=r"node .*(expected at most \d+ elements|take more than \d+ bytes)"):
+        ProgramModel(Program((Input("x", "float32", (1,)),), ("y",), nodes, constants))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 700_000  # kB
+
+
+def test_constants_of_usual_sizes_are_computed_once() -> None:
+    row = np.arange(2048, dtype=np.float32)
+    nodes = [Node("Sub", (Value("row"), Value("column")), ("c",)), Node("Add", (Value("x"), Value("c")), ("y",))]
+    constants = {"row": row, "column": row.reshape(-1, 1)}
+    model = ProgramModel(Program((Input("x", "float32", (1,)),), ("y",), nodes, constants))
+    assert len(model._steps) == 1
+    square = np.ones((600, 600), np.float32)  # sums over 600 terms: no more elements than the operands have
+    nodes[0] = Node("Einsum", (Value("row"), Value("row")), ("c",), {"equation": "ab,bc->ac"})
+    ProgramModel(Program((Input("x", "float32", (1,)),), ("y",), nodes, {"row": square}))
+    np.testing.assert_array_equal(model(np.ones(1, np.float32)), row - row.reshape(-1, 1) + 1)

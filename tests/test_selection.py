@@ -114,7 +114,7 @@ def test_microscaling_formats_are_candidates(rng):
 def test_layers_without_an_implementation_are_left_out(rng):
     class Both(layers.Layer):
         def build(self, input_shape):
-            self.image = layers.Conv2D(2, 3, name="image")
+            self.image = layers.Conv2DTranspose(2, 3, name="image")  # no codes
             self.odd = layers.EinsumDense("abcd,bde->abce", (None, None, 3), name="odd")  # many products: no int8
 
         def call(self, inputs):
@@ -553,3 +553,23 @@ def test_an_encoder_needs_texts(encoder):
     with pytest.raises(TypeError, match="`texts` must be a str or an iterable of str; received int"):
         choose_policy(encoder, [5], max_error=1e-3)
     assert choose_policy(encoder, "a b", max_error=1.0).error.max <= 1.0
+
+
+def test_all_floats_among_outputs_by_name_are_measured(rng):
+    class Named(layers.Layer):
+        _sample_independence = "always"
+
+        def __init__(self, inner, **kwargs):
+            super().__init__(**kwargs)
+            self.inner = inner
+
+        def call(self, x):
+            y = self.inner(x)
+            return {"y": y, "half": mp.ops.multiply(y, 0.5), "count": np.array([3])}
+
+    inner, x = mlp(rng, ("a",))
+    named = Named(inner)
+    named(x)
+    (row,) = sensitivity(named, x, ["int8_from_float32"])
+    (alone,) = sensitivity(inner, x, ["int8_from_float32"])
+    assert row.error.rmse == pytest.approx(alone.error.rmse, rel=1e-6)

@@ -47,9 +47,13 @@ def add_commands(commands: Any) -> None:
     options.add_model(inspect, f"{_SOURCE}, or ONNX file")
     options.add(inspect, "all", "json", "threads", "quiet", "no-progress")
 
-    examples = ["verify MODEL OTHER", "verify MODEL OTHER --rtol 0.01 --json report.json"]
-    verify = new_command(commands, "verify", _verify, "compare two checkpoints", examples)
-    options.add_model(verify, _SOURCE)
+    examples = [
+        "verify MODEL OTHER",
+        "verify MODEL OTHER --rtol 0.01 --json report.json",
+        "verify model.onnx FOLDER --inputs inputs.npz",
+    ]
+    verify = new_command(commands, "verify", _verify, "compare two checkpoints, or two graphs", examples)
+    options.add_model(verify, f"{_SOURCE}, or graph")
     verify.add_argument("other", metavar="OTHER", help="the checkpoint to compare with MODEL")
     verify.add_argument(
         "--rtol",
@@ -58,7 +62,7 @@ def add_commands(commands: Any) -> None:
         metavar="R",
         help="exit with 1 if the RMS difference of a tensor exceeds R times the tensor's RMS (default: 0)",
     )
-    options.add(verify, "all", "json", "threads", "quiet", "no-progress")
+    options.add(verify, "inputs", "all", "json", "threads", "quiet", "no-progress")
 
 
 def _add_convert(commands: Any) -> None:
@@ -144,6 +148,7 @@ def _add_convert(commands: Any) -> None:
         metavar="FILE",
         help="run OUT on these texts, one per line; exit with 1 if an output is infinite or NaN",
     )
+    options.add(convert, "inputs")
     convert.add_argument("--allow-requantize", action="store_true", help="quantize tensors that are quantized already")
     options.add(convert, "all", "json", "threads", "quiet", "no-progress")
 
@@ -198,6 +203,7 @@ def _size(text: str) -> int:
 def _convert(arguments: argparse.Namespace) -> int:
     if graphs.is_conversion(arguments):
         return graphs.convert(arguments)
+    _refuse_inputs(arguments)
     texts = [*(arguments.calibrate or ()), *arguments.held_out, *(arguments.verify or ())]
     options.check_outputs(arguments, _path_of(arguments.model), arguments.output, *texts)
     if arguments.held_out and not arguments.calibrate:
@@ -212,6 +218,11 @@ def _convert(arguments: argparse.Namespace) -> int:
         report["failed"] = finite_outputs.failures(arguments)
     options.show(arguments, report, lambda: "\n".join(_conversion_text(arguments, report)))
     return _exit_code(report)
+
+
+def _refuse_inputs(arguments: argparse.Namespace) -> None:
+    if arguments.inputs is not None:
+        raise argparse.ArgumentError(None, "argument --inputs: not allowed unless MODEL is a graph")
 
 
 def _path_of(model: str) -> str:
@@ -287,6 +298,11 @@ def _inspect(arguments: argparse.Namespace) -> int:
 
 def _verify(arguments: argparse.Namespace) -> int:
     options.check_outputs(arguments, _path_of(arguments.model), _path_of(arguments.other))
+    if graphs.is_graph(arguments.model) and graphs.is_graph(arguments.other):
+        found = graphs.verify(arguments)
+        options.show(arguments, found, lambda: graphs.losses_text(found, arguments.model, arguments))
+        return _exit_code(found)
+    _refuse_inputs(arguments)
     report = checkpoint.verify(
         arguments.model, arguments.other, rtol=arguments.rtol, show_progress=options.shows_progress(arguments)
     )

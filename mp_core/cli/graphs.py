@@ -1,9 +1,11 @@
 """Graphs in ONNX files, and those that were saved as folders: ``mp-core run``, and their part of other commands."""
 
 import argparse
+import math
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,15 @@ from mp_core.files.onnx.programs import read_program
 from mp_core.files.program import Input
 from mp_core.interop.onnx import load
 from mp_core.layers.matrix import MatrixLayer
+from mp_core.models.fitting.measures import error_of
 from mp_core.programs import ProgramModel
 from mp_core.programs.checks import refusals
 from mp_core.programs.folders import is_program
+from mp_core.utilities.tables import aligned
 
 __all__ = [
-    "add_command", "contents", "contents_text", "convert", "examples_for", "is_conversion", "is_graph", "opened",
+    "add_command", "arrays", "contents", "contents_text", "convert", "drawn_for", "examples_for", "is_conversion",
+    "is_graph", "losses_text", "opened", "verify",
 ]  # fmt: skip
 
 _SOURCE = "ONNX file, or folder that a ProgramModel was saved as"
@@ -66,20 +71,25 @@ def _run(arguments: argparse.Namespace) -> int:
             raise FileExistsError(f"{arguments.output} exists; use --force to replace it")
     model = opened(arguments.model, arguments.policy)
     try:
-        found = model(_arrays(arguments.inputs))
+        found = model(arrays(arguments.inputs))
     except TypeError as error:
         raise ValueError(f"{arguments.inputs}: {error}") from error
-    outputs = found if isinstance(found, dict) else {model.output_names[0]: found}
+    outputs = named(model, found)
     if arguments.output is not None:
-        arrays: dict[str, Any] = {name: _storable(x) for name, x in outputs.items()}
+        stored: dict[str, Any] = {name: _storable(x) for name, x in outputs.items()}
         with new_file(Path(arguments.output), force=True) as stream:
-            np.savez(stream, **arrays)
+            np.savez(stream, **stored)
     rows = [_row(name, np.asarray(x)) for name, x in outputs.items()]
     options.show(arguments, {"outputs": rows}, lambda: "\n".join(_lines(rows)))
     return DONE
 
 
-def _arrays(path: str) -> dict[str, Array]:
+def named(model: ProgramModel, found: Any) -> dict[str, Any]:
+    """Return the outputs of a call by their names."""
+    return found if isinstance(found, dict) else {model.output_names[0]: found}
+
+
+def arrays(path: str) -> dict[str, Array]:
     """Return the arrays of an .npz file by name."""
     try:
         with open(path, "rb") as file:
@@ -175,22 +185,117 @@ def convert(arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         after.save(arguments.output, overwrite=arguments.force)
     parts = before.parts.items()
-    rows = [_losses(name, x, after.parts[name]) for name, x in parts if isinstance(x, MatrixLayer)]
+    rows = [losses(name, x.matrix, after.parts[name].matrix) for name, x in parts if isinstance(x, MatrixLayer)]
     report = {"source": arguments.model, "target": arguments.output, "policy": arguments.policy, "tensors": rows}
-    options.show(arguments, report, lambda: reports.losses(report, every=arguments.all))
+    report["outputs"] = differences(opened(arguments.model, "float32"), after, arguments.inputs)
+    options.show(arguments, report, lambda: losses_text(report, "the graph in float32", arguments))
     return DONE
 
 
-def _losses(name: str, layer: MatrixLayer, converted: Any) -> dict[str, Any]:
-    """Return the types and sizes of a layer's matrix before and after, and the measures of its error."""
-    before, after = layer.matrix, converted.matrix
+def losses(name: str, before: Any, after: Any) -> dict[str, Any]:
+    """Return the types and sizes of a weight before and after, and the measures of its error."""
     x, y = (dequantize(each) if isinstance(each, QuantizedArray) else np.asarray(each) for each in (before, after))
     types = {"dtype": before.dtype.name, "new_dtype": after.dtype.name}
     sizes = {"bytes": before.nbytes, "new_bytes": after.nbytes}
     return {"name": name, "shape": list(before.shape), **types, **sizes, **Sums.of(x, y).metrics()}
 
 
-# ---- profile
+# ---- outputs of two graphs
+
+
+def differences(reference: ProgramModel, model: ProgramModel, path: str | None) -> list[dict[str, Any]]:
+    """Return for each output the errors of a graph compared with another one, on inputs of a file, or drawn ones."""
+    inputs = drawn_for(reference) if path is None else arrays(path)
+    wanted, found = (named(each, each(inputs)) for each in (reference, model))
+    return [_difference(name, np.asarray(x), np.asarray(found[name])) for name, x in wanted.items() if name in found]
+
+
+def _difference(name: str, wanted: Array, found: Array) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "dtype": found.dtype.name, "shape": list(found.shape)}
+    if wanted.shape != found.shape:
+        return row | {"reason": f"has the shape {found.shape} instead of {wanted.shape}"}
+    if not (is_float(wanted.dtype) and wanted.ndim and wanted.size):
+        return row | {"different": float(np.mean(wanted != found)) if wanted.size else 0.0}
+    x, y = (each.astype(np.float64).reshape(len(each), -1) for each in (found, wanted))
+    errors = asdict(error_of([x.reshape(found.shape)], [y.reshape(wanted.shape)]))
+    return row | {key: value for key, value in errors.items() if not math.isnan(value)}
+
+
+def losses_text(report: dict[str, Any], other: str, arguments: argparse.Namespace) -> str:
+    """Return the tables of a comparison of two graphs: their weights, and their outputs."""
+    rows = report["outputs"]
+    keys = list(dict.fromkeys(key for row in rows for key in row if key not in ("name", "dtype", "shape")))
+    heads = ["output", "shape", "type", *(_HEADS.get(key, key) for key in keys)]
+    cells = [[printable(row["name"]), " x ".join(map(str, row["shape"])), row["dtype"],
+              *(_cell(row.get(key, "")) for key in keys)] for row in rows]  # fmt: skip
+    sample = "drawn inputs" if arguments.inputs is None else arguments.inputs
+    title = f"outputs for {sample}, compared with those of {other}:"
+    return "\n".join([reports.losses(report, every=arguments.all), "", title, aligned([heads, *cells])])
+
+
+_HEADS = {"max": "max 1 - cosine", "mean": "mean 1 - cosine", "rmse": "rel RMSE", "largest": "largest / RMS"}
+
+
+def _cell(x: Any) -> str:
+    return x if isinstance(x, str) else f"{x:.2e}"
+
+
+# ---- verify
+
+
+def verify(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the report of a comparison of two graphs: of all weights, and of the outputs."""
+    models = opened(arguments.model, None), opened(arguments.other, None)
+    first, second = map(_weights, models)
+    failed = [f"{name}: only in {arguments.model}" for name in first if name not in second]
+    failed += [f"{name}: only in {arguments.other}" for name in second if name not in first]
+    rows = []
+    for name in (name for name in first if name in second):
+        one, two = first[name], second[name]
+        if one.shape == two.shape:
+            rows.append(losses(name, one, two))
+        else:
+            failed.append(f"{name}: of shape {one.shape} and {two.shape}")
+    if models[0].input_names != models[1].input_names:
+        names = (str(model.input_names) for model in models)
+        raise ValueError(f"the graphs must have the same inputs; they have {' and '.join(names)}")
+    outputs = differences(*models, arguments.inputs)
+    failed += [f"output {row['name']} {row['reason']}" for row in outputs if "reason" in row]
+    errors = [(row["name"], row["rel_rmse"]) for row in rows]
+    errors += [(f"output {row['name']}", row.get("rmse", row.get("different", 0.0))) for row in outputs]
+    failed += [
+        f"{name}: rel_rmse is {error:.6g}; at most {arguments.rtol:g} is allowed"
+        for name, error in errors
+        if not error <= arguments.rtol
+    ]
+    return {"a": arguments.model, "b": arguments.other, "rtol": arguments.rtol, "failed": failed, "tensors": rows,
+            "outputs": outputs}  # fmt: skip
+
+
+def _weights(model: ProgramModel) -> dict[str, Any]:
+    """Return name -> weight of a graph; the matrices of layers, whatever their form, and all other floats."""
+    found: dict[str, Any] = {variable.name: variable.numpy() for variable in model.own_variables()}
+    for name, layer in model.parts.items():
+        form = layer.form if isinstance(layer, MatrixLayer) else None
+        if form is not None:
+            found[name] = form.matrix
+        inside = () if form is None else [id(x) for x in form.variables.values()]
+        found |= {f"{name}.{x.name}": x.numpy() for x in layer.own_variables() if id(x) not in inside}
+    return found
+
+
+# ---- examples of inputs
+
+_BATCH, _LENGTH = 4, 16
+
+
+def drawn_for(model: ProgramModel) -> dict[str, Array]:
+    """Return inputs by name: normally distributed floats, the same at each call, and ones of other types."""
+    rng = np.random.default_rng(0)
+    return {
+        x.name: np.asarray(rng.standard_normal(ones.shape)).astype(ones.dtype) if is_float(ones.dtype) else ones
+        for x, ones in zip(model.program.inputs, examples_for(model, _BATCH, _LENGTH), strict=True)
+    }
 
 
 def examples_for(model: ProgramModel, batch: int, length: int) -> list[Array]:
@@ -200,7 +305,7 @@ def examples_for(model: ProgramModel, batch: int, length: int) -> list[Array]:
 
 def _example(x: Input, batch: int, length: int) -> Array:
     if x.shape is None:
-        raise ValueError(f"the file does not say how many axes input {x.name!r} has, so nothing can be profiled")
+        raise ValueError(f"the file does not say how many axes input {x.name!r} has, so its shape must be given")
     known = (n if isinstance(n, int) else length if axis else batch for axis, n in enumerate(x.shape))
     dtype = dtype_of(x.dtype)
     return np.ones(tuple(known), np.float32).astype(dtype) if is_float(dtype) else np.ones(tuple(known), dtype)

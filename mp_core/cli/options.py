@@ -41,6 +41,15 @@ _TABLE: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"type": policy, "metavar": "POLICY", "help": "such as int8 or mixed_bfloat16 (default: as MODEL is stored)"},
     ),
     "policies": (("--policies", "--policy"), {"nargs": "+", "type": policy, "metavar": "POLICY"}),
+    "inputs": (
+        ("--inputs",),
+        {
+            "metavar": "FILE",
+            "type": path,
+            "help": "if MODEL is a graph: .npz file with an array for each input, by "
+            "name (default: drawn numbers in the declared shapes)",
+        },
+    ),
     "output": (("-o", "--output"), {"metavar": "OUT", "type": path}),
     "force": (("--force",), {"action": "store_true", "help": "replace OUT if it exists"}),
     "json": (

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.layers import activations
 from mp_core.layers.convolution_base import ConvolutionBase
-from mp_core.layers.forms.products import packed
 from mp_core.layers.lora import AdaptableLayer, LoRA
 from mp_core.layers.shapes import Shape, windowed_shape
 from mp_core.layers.spatial import with_example
-from mp_core.ops.convolution_specs import Padding
+from mp_core.ops.convolution import convolve
+from mp_core.ops.convolution_specs import Padding, Windows, windows_over
 from mp_core.ops.elementwise import concatenated
 from mp_core.utilities.arguments import positive_integer
 
@@ -87,32 +86,36 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
             raise ValueError(f"`groups`={self.groups} must divide the channels of the inputs; received {input_shape}")
         self._depth = channels
         shape, bias_shape = (*self.kernel_size, channels // self.groups, self.filters), (self.filters,)
-        geometry = (shape, math.prod(shape[:-1]), self.filters, bias_shape, tuple(range(len(shape))))
+        geometry = (shape, math.prod(shape[:-1]), self.filters, bias_shape, tuple(range(len(shape))), self.groups)
         self._add_kernel(bias_shape if self.use_bias else None, *geometry)
         self._add_requested_lora()
 
-    def call(self, inputs: Array) -> Array:
-        """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1."""
+    def call(self, inputs: Array, training: bool = False) -> Array:
+        """Return the outputs, shape (batch, positions ..., filters), or with the channels at axis 1.
+
+        With `training`, the "gradients" of a float8 layer's scales are their next values.
+        """
         x = self._checked_inputs(inputs)
-        bias = None if self.bias is None else self.bias.read_value()
         fused = activations.FUSED.get(self.activation) if self._lora is None else None
-        outputs = self._convolved(x, self._matrix(), self.kernel_size, bias=bias, activation=fused)
+        windows = self._windows(x.shape[1:-1])
+        outputs = self.form.multiply(x, self.bias, fused, self._compute, training, windows=windows)
         if self._lora is not None:
             outputs = self._adapted(x, outputs, self._lora)
         return self._arranged(self.activation(outputs) if fused is None else outputs)
 
-    def _convolved(self, x: Array, kernel: Any, size: Any = None, **epilogue: Any) -> Array:
+    def _windows(self, lengths: tuple[int, ...]) -> Windows:
+        """Return the windows of inputs with these spatial lengths."""
         before = [(span - 1, 0) for span in self._spans()]
         padding = before if self.padding == "causal" else self.padding
-        return ops.conv(
-            x, kernel, self.strides, padding, dilation_rate=self.dilation_rate, kernel_size=size, **epilogue
-        )
+        return windows_over(lengths, self.kernel_size, self.strides, padding, self.dilation_rate)
 
     def _adapted(self, x: Array, outputs: Array, lora: LoRA) -> Array:
         """Return the outputs plus those of the thin matrices, group by group."""
-        width, a = self.filters // self.groups, lora.a.read_value()
+        width, windows = self.filters // self.groups, self._windows(x.shape[1:-1])
+        a = lora.a.read_value()
+        a = a.reshape(-1, a.shape[-1])
         parts = [
-            lora.added(part, self._convolved(group, a), slice(number * width, (number + 1) * width))
+            lora.added(part, convolve(group, a, windows=windows), slice(number * width, (number + 1) * width))
             for number, (group, part) in enumerate(zip(
                 np.split(x, self.groups, axis=-1), np.split(outputs, self.groups, axis=-1), strict=True
             ))
@@ -125,19 +128,6 @@ class _Convolution(ConvolutionBase, AdaptableLayer):
         if unfit or not activations.keeps_shape(self.activation):
             return None
         return windowed_shape(shape, self._spans(), self.strides, self.padding, self.data_format, self.filters)
-
-    def _matrix(self) -> Any:
-        """Return the kernel as a packed matrix (k, filters), or one for each group: (groups, k, filters / groups)."""
-        kernel = self.form.variables["kernel"]
-        dtype = kernel.dtype
-
-        def pack(stored: Array) -> Any:
-            if self.groups == 1:
-                return packed(stored.reshape(-1, self.filters), dtype)
-            parts = stored.reshape(-1, self.groups, self.filters // self.groups)
-            return packed(parts.swapaxes(0, 1), dtype)
-
-        return kernel.derived(("groups", dtype), pack)
 
 
 class Conv1D(_Convolution):

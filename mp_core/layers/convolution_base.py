@@ -60,7 +60,6 @@ class ConvolutionBase(KernelLayer, MatrixLayer):
 
     _matrix_name = "kernel"
     kernel: AutoCastVariable
-    _quantizes = False
     _repr_arguments = ("filters", "kernel_size")
     _depth: int
 

@@ -55,6 +55,11 @@ class MatrixLayer(Layer):
         """The fixed scales and zero points of the inputs, if any: ``x_j ~ scale_j * (q_j - zero_point_j)``."""
         return self.form.inputs
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether calls multiply by the matrix in any form: Dense, EinsumDense and convolutions do."""
+        return self._quantizes and not self._is_table
+
     def set_matrix(
         self, value: ArrayLike | QuantizedArray, inputs: Inputs | None = None, *, policy: DTypePolicy | None = None
     ) -> None:
@@ -138,10 +143,11 @@ class MatrixLayer(Layer):
         columns: int,
         scale_shape: tuple[int, ...],
         order: tuple[int, ...] = (0, 1),
+        groups: int = 1,
     ) -> None:
         """Create the matrix in the form of the policy, or in the one that the configuration gives."""
         geometry = Geometry(
-            self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order
+            self.path or self.name, self._matrix_name, shape, rows, columns, self._is_table, scale_shape, order, groups
         )
         configured = configured_forms.get().get(str(self.path))
         if configured is not None:

@@ -49,6 +49,7 @@ class _ConvTranspose(ConvolutionBase):
     """The base of transposed convolutions: they compute the gradient of a convolution for its inputs."""
 
     padding: str
+    _quantizes = False
     _takes_pairs = False
     _sample_independence = "always"
     _arrays = ("inputs",)

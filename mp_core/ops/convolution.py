@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mp_core.arrays import F32, F64, FORMATS, I8, U8, Array, as_vector, cast, contiguous
-from mp_core.arrays.dtypes import is_float, parse
+from mp_core.arrays.dtypes import WIDE, is_float, name_of, parse
 from mp_core.arrays.products import float64
 from mp_core.arrays.products.general import activation_named, check_depth, factors_of, product_type
 from mp_core.arrays.products.matmul import matmul
-from mp_core.arrays.products.operands import ACTIVATIONS, multiply_windows
+from mp_core.arrays.products.operands import ACTIVATIONS, multiply_normal, multiply_windows
 from mp_core.arrays.products.panels import PackedMatrix
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.arrays.recorded import recordable
@@ -34,7 +34,10 @@ from mp_core.ops.spatial import sizes_of
 from mp_core.ops.windows import overlap_add, windows_of
 from mp_core.utilities.arguments import integer
 
-__all__ = ["conv", "conv_transpose", "convolve", "convolve_channels", "depthwise_conv", "padded", "part_of"]
+__all__ = [
+    "conv", "conv_transpose", "convolve", "convolve_channels", "convolve_quantized", "depthwise_conv",
+    "multiply_codes", "padded", "part_of", "rows_of_windows",
+]  # fmt: skip
 
 _OPTIONS = "strides padding data_format dilation_rate"
 
@@ -211,6 +214,53 @@ def convolve(
     return multiply_windows(_with_contiguous_channels(x), matrix, windows, target, bias, activation, (scale, zero))
 
 
+@recordable
+def convolve_quantized(
+    a: Array,
+    b: PackedMatrix,
+    *,
+    windows: Windows,
+    scales: Array | None = None,
+    zeros: Array | None = None,
+    bias: Any = None,
+    activation: str | None = None,
+) -> Array:
+    """Return :func:`convolve` of floats whose windows are quantized to int8 during the product.
+
+    Without `scales` the bits are those of :func:`dynamic_matmul` of the matrix of windows: each has its own scale. With
+    `scales` and `zeros`, contiguous float32 and int32 of shape (k,), they are those of :func:`fixed_matmul`. Padding is
+    quantized like other elements. `b` has the shape (k, n); the result has the type of `a`.
+    """
+    activation_named(activation)
+    k, filters = b.shape
+    specs.check_elements(a.shape[0], windows.counts, filters)
+    if k != math.prod(windows.size) * a.shape[-1]:
+        raise ValueError(f"`b` must have {math.prod(windows.size) * a.shape[-1]} rows; received shape {b.shape}")
+    check_depth(I8, k, b, None)
+    x = _with_contiguous_channels(a if name_of(a.dtype) in WIDE else cast(a, F32))
+    bias = None if bias is None else as_vector(bias, filters, "bias", F32)
+    outputs = multiply_windows(x, b, windows, x.dtype, bias, activation, (scales, zeros), quantizes=True)
+    return outputs if x.dtype == a.dtype else cast(outputs, a.dtype)
+
+
+@recordable
+def multiply_codes(
+    codes: Array, scale: Array, zero_point: Array, b: PackedMatrix, *, windows: Windows | None = None, bias: Any = None
+) -> Array:
+    """Return ``scale (codes - zero_point) @ b + bias`` in float32, of rows or windows; sums are exact in int32.
+
+    `codes` are int8 or uint8 with one float32 scale and one int32 zero point of shape (1,), which a plan may compute;
+    `b` has the shape (k, n), and int8 codes with one scale for each column. Windows have no padding.
+    """
+    k, filters = b.shape
+    check_depth(codes.dtype, k, b, zero_point)
+    bias = None if bias is None else as_vector(bias, filters, "bias", F32)
+    rows = scale, zero_point
+    if windows is None:
+        return multiply_normal(contiguous(codes), b, F32, None, (bias, None, None), rows)
+    return multiply_windows(_with_contiguous_channels(codes), b, windows, F32, bias, None, rows)
+
+
 def _for_windows(part: Array, images: int, windows: Windows, groups: int) -> Array:
     """Return a scale or zero point for all windows, or one for each of all groups."""
     if part.size == 1:
@@ -237,6 +287,12 @@ def _float64(x: Array, b: Any, windows: Windows, bias: Array | None, activation:
 def _finished(result: Array, bias: Array | None, activation: str | None) -> Array:
     result = result if bias is None else result + bias
     return result if activation is None else float64.ACTIVATIONS[activation](result)
+
+
+def rows_of_windows(x: Array, windows: Windows) -> Array:
+    """Return all windows of inputs with the channels last as rows of a matrix, shape (batch, windows ..., k)."""
+    views = windows_of(padded(x, windows), windows.size, windows.strides, windows.dilation)
+    return views.reshape(*views.shape[: x.ndim - 1], -1)
 
 
 def padded(x: Array, windows: Windows) -> Array:

@@ -18,6 +18,7 @@ from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.files.program import Node, Program, Value, map_values
 from mp_core.layers import Layer
 from mp_core.programs import convolutions  # noqa: F401 - registers its makers
+from mp_core.programs.limits import Budget
 from mp_core.programs.patterns import simplified
 from mp_core.programs.registry import operator_of
 from mp_core.programs.weights import CODES, MAKERS
@@ -109,6 +110,7 @@ class _Building:
     def __init__(self, program: Program, policy: Any) -> None:
         self.policy = policy
         self.constants: dict[str, Any] = dict(program.constants)
+        self.budget = Budget(program.constants)
         self.origins: dict[str, str] = {}  # constant -> the initializer that it was computed from, if it is only one
         self.layers: dict[str, Layer] = {}
 
@@ -130,7 +132,10 @@ class _Building:
         if node.operator not in CODES:
             arguments = tuple(map(as_floats, arguments))
         try:
-            self.constants.update(_named(node.outputs, function(*arguments, **options)))
+            with self.budget.allowing(node, arguments):
+                found = function(*arguments, **options)
+            self.budget.take(found, arguments)
+            self.constants.update(_named(node.outputs, found))
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             raise ValueError(f"node {node.name or node.outputs[0]} ({node.operator}): {error}") from error
         return True

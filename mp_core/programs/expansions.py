@@ -45,9 +45,14 @@ class Making:
 
     def __call__(self, operator: str, *arguments: Any, **options: Any) -> Value:
         """Add a node, and return its result."""
-        result = f"{self.node.outputs[0]}.{len(self.nodes)}.{operator}"
-        self.nodes.append(Node(operator, arguments, (result,), options, self.node.name, NEWEST))
-        return Value(result)
+        return self.results(operator, 1, *arguments, **options)[0]
+
+    def results(self, operator: str, count: int, *arguments: Any, **options: Any) -> tuple[Value, ...]:
+        """Add a node with several results, and return them."""
+        first = f"{self.node.outputs[0]}.{len(self.nodes)}.{operator}"
+        names = (first, *(f"{first}.{number}" for number in range(1, count)))
+        self.nodes.append(Node(operator, arguments, names, options, self.node.name, NEWEST))
+        return tuple(map(Value, names))
 
     def constant(self, x: Any) -> Value:
         """Add a constant, and return it."""

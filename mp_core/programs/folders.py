@@ -26,16 +26,17 @@ from mp_core.policies import dtype_policies
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.programs.building import Branch, Step, step_of
-from mp_core.programs.convolutions import OWN_LAYERS
 from mp_core.programs.registry import refusal
 from mp_core.utilities.arguments import path_of
 from mp_core.utilities.registry import class_and_config, known_classes
 from mp_core.utilities.serialization import serialize_keras_object
 from mp_core.utilities.system import is_present
 
-__all__ = ["Content", "is_program", "opened", "save"]
+__all__ = ["FILES", "Content", "is_program", "opened", "save"]
 
 _PROGRAM, _WEIGHTS = "program.json", "model.safetensors"
+FILES = frozenset({_PROGRAM, _WEIGHTS})
+"""The names of the files in a folder."""
 _FORMAT = "mp_core.program.1"
 _BROKEN = (ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError, RecursionError, TypeError,
            ValueError)  # fmt: skip
@@ -66,12 +67,12 @@ def save(content: Content, path: str | PathLike[str], *, force: bool) -> None:
     writer = _Writer()
     text = json.dumps(writer.content(content), allow_nan=False, separators=(",", ":"))
     target = path_of(path, "filepath").resolve()
-    check_free(target, {_PROGRAM, _WEIGHTS}, [], force=force)
+    check_free(target, FILES, [], force=force)
     with temporary_beside(target) as temporary:
         temporary.mkdir(parents=True, exist_ok=True)
         (temporary / _PROGRAM).write_text(text, encoding="utf-8")
         save_tensors(temporary / _WEIGHTS, writer.arrays, policy="float32")
-        replace(temporary, target, {_PROGRAM, _WEIGHTS}, [], force=force)
+        replace(temporary, target, FILES, [], force=force)
 
 
 class _Writer:
@@ -205,9 +206,7 @@ class _Reader:
 
     def layer(self, entry: Mapping[str, Any]) -> Layer:
         """Return a layer of mp_core with its variables."""
-        found, config = class_and_config(
-            entry["class"], known_classes(Layer, layer_classes(None) | OWN_LAYERS), "layer"
-        )
+        found, config = class_and_config(entry["class"], known_classes(Layer, layer_classes(None)), "layer")
         layer: Layer = found.from_config(config)
         shape = _shape(entry["shape"])
         layer.build() if shape is None else layer.build(shape)

@@ -25,26 +25,14 @@ import numpy as np
 
 from mp_core.files.program import Node, Value, map_values
 from mp_core.programs.expansions import NEWEST
-from mp_core.programs.registry import operator_of
+from mp_core.programs.registry import keeps_type, operator_of
 from mp_core.programs.signatures import signature_of
+from mp_core.programs.weights import MAKERS
 
 __all__ = ["RULES", "Graph", "Match", "pattern", "simplified"]
 
 _NEUTRAL = {"Add": 0.0, "Mul": 1.0, "aten.add.Tensor": 0.0, "aten.mul.Tensor": 1.0}
 """Operators whose operands may be in any order -> the operand that changes nothing."""
-_FLOATS = {
-    "AveragePool", "BatchNormalization", "Conv", "Erf", "Exp", "Gelu", "GlobalAveragePool", "LayerNormalization", "Log",
-    "RMSNormalization", "Sigmoid", "Softmax", "Sqrt", "Swish", "Tanh", "mp_core.attention", "mp_core.conv",
-    "mp_core.dense", "mp_core.embedding", "mp_core.residual_norm",
-}  # fmt: skip
-"""Operators whose results are floats of the type of the program."""
-_SAME_TYPE = {
-    "Add", "Clip", "Concat", "Div", "Expand", "Flatten", "MatMul", "Mul", "Neg", "Pad", "Pow", "ReduceMean",
-    "ReduceSum", "Relu", "Reshape", "Slice", "Split", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze",
-}  # fmt: skip
-"""Operators whose results have the type of the first argument."""
-_FARTHEST = 64
-"""The largest number of nodes over which types are followed."""
 _CLOSE = 2.0**-20
 """Largest relative difference of constants: those of exporters are rounded to float32, or several roundings of one."""
 
@@ -73,7 +61,7 @@ class Graph:
     ) -> None:
         self.constants = constants
         self.outputs = outputs
-        self.floats = floats
+        self.is_one_type, self.floats = floats is not None, set(floats or ())
         self.aliases: dict[str, Value] = {}  # a value -> the value that it equals
         self.producers = {name: node for node in nodes for name in node.outputs if name}
         self.uses = Counter(name for node in nodes for name in node.inputs())
@@ -96,19 +84,12 @@ class Graph:
 
     def is_float(self, argument: Any) -> bool:
         """Return whether an argument is known to have the float type of the program."""
-        if self.floats is None:
-            return False
-        seen = 0
-        while isinstance(argument, Value) and argument.name not in self.floats and seen < _FARTHEST:
-            node, seen = self.producer(argument), seen + 1
-            if node is None or not node.arguments:
-                return False
-            if node.operator in _FLOATS:
-                return True
-            if node.operator not in _SAME_TYPE:
-                return False
-            argument = node.arguments[0]
         return isinstance(argument, Value) and argument.name in self.floats
+
+    def note_type(self, node: Node) -> None:
+        """Note whether the results of a node, which runs after all that were noted, have the float type."""
+        if self.is_one_type and (node.operator in MAKERS or (keeps_type(node) and self.is_float(node.arguments[0]))):
+            self.floats.update(node.outputs)
 
     def add_constant(self, name: str, value: Any) -> Value:
         """Add a constant whose name begins with `name`; return it as an argument."""
@@ -238,6 +219,7 @@ def simplified(
             new = _replaced(graph, first)
             if new is None:
                 found.append(first)
+                graph.note_type(first)
             waiting = [*(new or ()), *waiting]
     return found
 

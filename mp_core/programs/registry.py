@@ -21,6 +21,7 @@ __all__ = [
     "Shaped",
     "Static",
     "bound",
+    "keeps_type",
     "operator",
     "operator_of",
     "operators_of",
@@ -36,6 +37,7 @@ class Operator:
 
     since: int
     function: Callable[..., Any]
+    keeps_type: bool = False  # Whether its results have the type of the first argument.
 
 
 OPERATORS: dict[str, list[Operator]] = {}
@@ -48,13 +50,16 @@ class RefusedError(ValueError):
     """A program has nodes that mp_core does not run; the message lists all of them."""
 
 
-def operator(*names: str, since: int = 1) -> Callable[[F], F]:
-    """Register a function as the operators `names`, from version `since` of the operator set on."""
+def operator(*names: str, since: int = 1, keeps_type: bool = False) -> Callable[[F], F]:
+    """Register a function as the operators `names`, from version `since` of the operator set on.
+
+    `keeps_type` says that results have the type of the first argument.
+    """
 
     def register(function: F) -> F:
         for name in names:
             versions = OPERATORS.setdefault(name, [])
-            versions.append(Operator(since, cast(Any, function)))
+            versions.append(Operator(since, cast(Any, function), keeps_type))
             versions.sort(key=lambda version: -version.since)
         return function
 
@@ -74,9 +79,20 @@ def _family(operator: str) -> str:
 
 def operator_of(node: Node) -> Callable[..., Any] | None:
     """Return the function that computes a node; None if there is none for its operator and version."""
+    found = _version_of(node)
+    return None if found is None else found.function
+
+
+def keeps_type(node: Node) -> bool:
+    """Return whether the results of a node are known to have the type of its first argument."""
+    found = _version_of(node)
+    return found is not None and found.keeps_type
+
+
+def _version_of(node: Node) -> Operator | None:
     importlib.import_module(_TABLES[_family(node.operator)])
     versions = OPERATORS.get(node.operator, ())
-    return next((version.function for version in versions if version.since <= max(node.version, 1)), None)
+    return next((version for version in versions if version.since <= max(node.version, 1)), None)
 
 
 def refusal(node: Node) -> str | None:

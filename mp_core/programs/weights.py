@@ -17,6 +17,7 @@ from mp_core.arrays.quantization.array import unpacked_codes
 from mp_core.files.program import Node
 from mp_core.layers import Dense, Embedding, Layer
 from mp_core.layers.forms import Inputs
+from mp_core.layers.matrix import MatrixLayer
 from mp_core.policies.autocast.memory import frozen
 from mp_core.policies.dtype_policies import DTypePolicy, get
 from mp_core.policies.dtype_policies.map import policy_at
@@ -34,6 +35,7 @@ __all__ = [
     "is_codes",
     "is_matrix",
     "policy_for",
+    "set_codes",
     "weighted",
 ]
 
@@ -115,18 +117,23 @@ def dense(
     layer = Dense(n, activation, bias is not None, "zeros", name=name, dtype=policy_for(lines, dtype))
     layer.build((None, k))
     if isinstance(lines, QuantizedArray):
-        codes = signed(lines)
-        scheme = Scheme.of(codes, "float" if inputs is None else "fixed")
-        named = parse_quantized(f"{scheme}_from_{_source(layer)}")
-        if inputs is not None:
-            codes = replace_scale(codes, codes.scale * inputs.scale)
-            inputs = Inputs(np.full(k, inputs.scale, np.float32), np.full(k, inputs.zero_point, np.int8))
-        layer.set_matrix(codes, inputs, policy=named)
+        set_codes(layer, lines, inputs)
     else:
         layer.set_matrix(frozen(lines))
     if layer.bias is not None and bias is not None:
         layer.bias.assign(bias.reshape(-1))
     return layer
+
+
+def set_codes(layer: MatrixLayer, lines: QuantizedArray, inputs: Inputs | None) -> None:
+    """Store codes of shape (outputs, inputs) in a layer, whose inputs one scale and one zero point may quantize."""
+    codes, k = signed(lines), lines.shape[1]
+    scheme = Scheme.of(codes, "float" if inputs is None else "fixed")
+    named = parse_quantized(f"{scheme}_from_{_source(layer)}")
+    if inputs is not None:
+        codes = replace(codes, scale=codes.scale * inputs.scale)
+        inputs = Inputs(np.full(k, inputs.scale, np.float32), np.full(k, inputs.zero_point, np.int8))
+    layer.set_matrix(codes, inputs, policy=named)
 
 
 def embedding(table: Any, *, name: str, dtype: Any) -> Embedding:
@@ -163,8 +170,3 @@ def signed(q: QuantizedArray) -> QuantizedArray:
     codes = (unpacked_codes(q).astype(np.int16) - half).astype(I8)
     return QuantizedArray(codes if half == 128 else codes.astype(Scheme.parse("int4/8").dtype), q.scale,
                           zero if zero.any() else None, q.axis, q.group_size)  # fmt: skip
-
-
-def replace_scale(q: QuantizedArray, scale: Array) -> QuantizedArray:
-    """Return the same codes with other scales."""
-    return replace(q, scale=scale)

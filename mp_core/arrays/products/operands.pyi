@@ -25,5 +25,6 @@ def multiply_windows(
     bias: _Array | None,
     activation: str | None,
     rows: tuple[_Array | None, _Array | None],
+    quantizes: bool = False,
 ) -> _Array: ...
 def most_exact_k(unsigned_a: bool, shifted_b: bool) -> int: ...

@@ -251,7 +251,7 @@ cdef int set_epilogue(const Call *call, Parts *p, cnp.ndarray result) except -1:
 
 
 cdef int set_left_scales(const Call *call, Parts *p) except -1:
-    """Describe the scales of the left operand, one or one per row. An operand to be quantized must be contiguous."""
+    """Describe the scales of the left operand, one or one per row."""
     cdef cnp.ndarray scale, zeros = None
     cdef mp_left *a = &p.product.a
     cdef Py_ssize_t rows = p.product.m
@@ -265,7 +265,7 @@ cdef int set_left_scales(const Call *call, Parts *p) except -1:
         elif call.scale != NOTHING:
             p.scale = <object>call.scale
             a.row_scale = &p.scale
-        return MP_ACCEPTED if cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>call.a) else ROWS
+        return MP_ACCEPTED
     scale = <cnp.ndarray>call.scale
     for axis in range(p.product.batch_axes):
         rows *= p.shape[axis]
@@ -286,6 +286,8 @@ cdef int describe_operands(const Call *call, Parts *p) except -1:
 
 cdef int describe_rest(const Call *call, Parts *p, cnp.ndarray result) except -1:
     """Describe the epilogue and the scales of the left operand; then ask the library whether it accepts the product."""
+    if call.left == TO_CODES and not cnp.PyArray_ISCARRAY_RO(<cnp.ndarray>call.a):
+        return ROWS
     return (set_epilogue(call, p, result) or (set_left_scales(call, p) if call.left != NO_SCALES else 0)
             or mp_refusal_of(&p.product))
 
@@ -336,13 +338,15 @@ def multiply_normal(a, b, out_dtype, out, tuple epilogue not None, tuple rows no
 
 
 def multiply_windows(cnp.ndarray x not None, b, object windows, out_dtype, cnp.ndarray bias, activation,
-                     tuple rows not None):
+                     tuple rows not None, bint quantizes=False):
     """Return ``activation(windows @ b + bias)``, shape (images, windows..., groups * n), for the windows of `x`.
 
     - `x`: shape (images, places..., channels); the channels are contiguous. The types of `x` and `b` must multiply.
     - `b`: shape (k, n) or (groups, k, n), an array or packed. Group g multiplies its part of the channels.
     - `windows`: as for :func:`mp_core.core.pooling.describe_windows`.
     - `out_dtype`, `rows`: as for :func:`multiply_normal`; `bias`: contiguous float32 (groups * n,).
+    - `quantizes`: whether floats become int8 codes during the product. `rows` then are contiguous scales and zero
+      points of shape (k,), or None: each window has its own scale.
     """
     cdef Call call
     cdef Parts p
@@ -362,7 +366,8 @@ def multiply_windows(cnp.ndarray x not None, b, object windows, out_dtype, cnp.n
     p.product.k = w.size[0] * w.size[1] * w.size[2] * w.channels
     stride = w.channels * p.product.a.size
     p.a.vector, p.a.axes, p.a.lengths, p.a.strides = False, len(b.shape) - 2, &groups, &stride
-    call.out_dtype, call.left = <PyObject *>out_dtype, NO_SCALES if rows[0] is None else OF_CODES
+    call.out_dtype = <PyObject *>out_dtype
+    call.left = TO_CODES if quantizes else NO_SCALES if rows[0] is None else OF_CODES
     call.scale, call.zeros = <PyObject *>rows[0], <PyObject *>rows[1]
     call.reason = describe_right(b, &p) or set_result_format(&call, &p.product) or set_batch(&p)
     if not call.reason:

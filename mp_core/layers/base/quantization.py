@@ -167,7 +167,7 @@ class PolicyOwner(LossOwner):
     def with_policy(self, policy: Any) -> Self:
         """Return a copy that stores, computes and quantizes as if it had been made under another policy.
 
-        A subclass of Dense, EinsumDense or Embedding that defines ``call`` is not quantized.
+        A subclass of Dense, EinsumDense, Embedding or a convolution that defines ``call`` is not quantized.
 
         Parameters
         ----------
@@ -291,7 +291,7 @@ class PolicyOwner(LossOwner):
             raise NotImplementedError(
                 f"Invalid quantization mode. Expected one of {modes}. Received: mode={mode}"
                 if modes
-                else f"{type(self).__name__} cannot be quantized: Dense, EinsumDense and Embedding can, with "
+                else f"{type(self).__name__} cannot be quantized: Dense, EinsumDense, Embedding and Conv can, with "
                 "`type_check=False` their subclasses, and the layers that hold them."
             )
         own = policy_of(self)

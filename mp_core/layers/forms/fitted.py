@@ -25,6 +25,8 @@ from mp_core.layers.forms.keras import group_reader, grouped
 from mp_core.layers.forms.observed import InputStatistics
 from mp_core.layers.forms.products import Product, product_of
 from mp_core.layers.forms.rounding import DAMPING, Nearest, rounded_for
+from mp_core.ops.convolution import rows_of_windows
+from mp_core.ops.convolution_specs import Windows
 from mp_core.policies.dtype_policies.schemes import LARGEST_GROUP
 from mp_core.policies.quantizers import pack_int4, unpack_int4
 
@@ -272,11 +274,14 @@ class KerasAWQ(KerasGPTQ):
     def _product(self, dtype: np.dtype[Any]) -> Product:
         """Pack the codes for rows of a dtype, and return the function that divides rows and multiplies them."""
         g, scales = self.geometry, self._scales
-        if g.order != tuple(range(len(g.order))) or self._lines_shape != g.lines_shape:
+        if g.order != tuple(range(len(g.order))) or self._lines_shape != g.lines_shape or g.groups > 1:
             return super()._product(dtype)
         multiply, _ = product_of(self._as_stored(), None, False, dtype)
 
-        def product(rows: Array, bias: Any, activation: Activation | None, compute: Any) -> Array:
+        def product(
+            rows: Array, bias: Any, activation: Activation | None, compute: Any, windows: Windows | None = None
+        ) -> Array:
+            rows = rows if windows is None else rows_of_windows(rows, windows)  # each has its own place in `scales`
             divided: Array = multiply(ops.cast(ops.divide(rows, scales), dtype), bias, activation, compute)
             return divided
 

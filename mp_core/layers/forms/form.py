@@ -12,8 +12,17 @@ from mp_core.arrays import Array
 from mp_core.arrays.finite import all_finite
 from mp_core.arrays.quantization import QuantizedArray, dequantize
 from mp_core.core.names import Activation
-from mp_core.layers.forms.products import Inputs, Product, packed, product_of, widened
+from mp_core.layers.forms.products import (
+    Inputs,
+    Product,
+    multiplied,
+    packed,
+    product_by_group,
+    product_of,
+    widened,
+)
 from mp_core.ops import PackedMatrix
+from mp_core.ops.convolution_specs import Windows
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.autocast.memory import drop_pages, is_shared
 from mp_core.policies.autocast.variable import derived_from
@@ -70,6 +79,8 @@ class Geometry:
         The shape in which Keras stores the scales of int8 codes.
     order : tuple of int
         Permutation of the variable's axes: first the axes that form the rows of the matrix, then the columns.
+    groups : int
+        Into how many groups the columns of a convolution are divided; each multiplies its part of the channels.
 
     Examples
     --------
@@ -86,6 +97,7 @@ class Geometry:
     is_table: bool
     scale_shape: tuple[int, ...]
     order: tuple[int, ...] = (0, 1)
+    groups: int = 1
 
     @property
     def lines_shape(self) -> tuple[int, int]:
@@ -100,6 +112,12 @@ class Geometry:
     def arranged(self, stored: Array) -> Array:
         """Return the matrix (rows, columns) for the values of the variable."""
         return stored.reshape(self.shape).transpose(self.order).reshape(self.rows, self.columns)
+
+    def by_group(self, matrix: Array) -> Array:
+        """Return a matrix (rows, columns) as products read it: several groups as (groups, rows, columns / groups)."""
+        if self.groups == 1:
+            return matrix
+        return matrix.reshape(self.rows, self.groups, self.columns // self.groups).swapaxes(0, 1)
 
     def restored(self, matrix: Array) -> Array:
         """Return the values of the variable for a matrix (rows, columns): the inverse of :meth:`arranged`."""
@@ -284,14 +302,14 @@ class Form:
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, windows: Windows | None = None,
     ) -> Array:  # fmt: skip
         """Return ``activation(rows @ kernel + bias)``, shape (..., outputs).
 
         Parameters
         ----------
         rows : ndarray, shape (..., inputs)
-            Integers and booleans are cast to `compute` first.
+            Integers and booleans are cast to `compute` first. With `windows`, shape (batch, places ..., channels).
         bias : AutoCastVariable or None
             One element per output.
         activation : str or None
@@ -300,15 +318,19 @@ class Form:
             The compute dtype of the layer.
         training : bool
             Whether the call is part of training, so that delayed scaling updates its histories.
+        windows : Windows, optional
+            Of a convolution: the windows of `rows` are multiplied.
         """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
         multiply = self._derived(key, lambda: self._product(rows.dtype))
-        product: Array = multiply(rows, self.bias_vector(bias), activation, compute)
+        product: Array = multiply(rows, self.bias_vector(bias), activation, compute, windows)
         return product
 
     def _product(self, dtype: np.dtype[Any]) -> Product:
         """Pack the matrix for rows of a dtype, and return the function that multiplies by it."""
+        if self.geometry.groups > 1:
+            return product_by_group(self.matrix, self.inputs, self.dynamic, dtype, self.geometry.groups)
         stamps = self.stamps
         multiply, operand = product_of(self.matrix, self.inputs, self.dynamic, dtype)
         self.free_packed(operand, stamps)
@@ -407,17 +429,17 @@ class Float(Form):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, windows: Windows | None = None,
     ) -> Array:  # fmt: skip
         """Return the product with the kernel in its read dtype; the packed kernel is cached."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
         made = kernel.derived(("packed", read), lambda stored: self._packed(stored, read))
-        product: Array = ops.matmul(floating(rows, compute), made, bias=self.bias_vector(bias), activation=activation)
-        return product
+        epilogue = {"bias": self.bias_vector(bias), "activation": activation}
+        return multiplied(floating(rows, compute), made, windows, **epilogue)
 
     def _packed(self, stored: Array, read: np.dtype[Any]) -> PackedMatrix | Array:
-        made = packed(self.geometry.arranged(stored), read)
+        made = packed(self.geometry.by_group(self.geometry.arranged(stored)), read)
         drop_pages(stored)
         return made
 

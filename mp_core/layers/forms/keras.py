@@ -18,7 +18,8 @@ from mp_core.arrays.holding import current_recording
 from mp_core.arrays.quantization import QuantizedArray, dequantize, quantize
 from mp_core.core.names import Activation
 from mp_core.layers.forms.form import AddWeight, Float, Form, Variable, check_finite, floating
-from mp_core.layers.forms.products import Inputs
+from mp_core.layers.forms.products import Inputs, multiplied
+from mp_core.ops.convolution_specs import Windows
 from mp_core.ops.float8 import delayed_float8, with_float8_gradient
 from mp_core.policies.autocast import AutoCastVariable
 from mp_core.policies.dtype_policies import DTypePolicy, QuantizedFloat8DTypePolicy
@@ -253,20 +254,21 @@ class KerasFloat8(Float):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, windows: Windows | None = None,
     ) -> Array:  # fmt: skip
         """Return the product of float8 codes; while gradients are recorded, compose it of Keras' operations."""
         recording = current_recording()
         if recording is None or recording.noted_calls is None:
-            return Form.multiply(self, rows, bias, activation, compute)
-        return self._recorded(floating(rows, compute), bias, activation, training)
+            return Form.multiply(self, rows, bias, activation, compute, windows=windows)
+        return self._recorded(floating(rows, compute), bias, activation, training, windows)
 
-    def _recorded(self, rows: Array, bias: Any, activation: Any, training: bool) -> Array:
+    def _recorded(self, rows: Array, bias: Any, activation: Any, training: bool, windows: Windows | None) -> Array:
         """Return the product, composed of operations whose "gradients" are the next scales and histories."""
         kernel, compute = self.variables[self.geometry.name].read_value(), rows.dtype
         left = delayed_float8(rows, *self._scaling("inputs"), compute, training)
         right = self.geometry.arranged(delayed_float8(kernel, *self._scaling("kernel"), compute, training))
-        outputs = with_float8_gradient(ops.matmul(left, right), *self._scaling("outputs_grad"))
+        product = multiplied(left, self.geometry.by_group(right), windows)
+        outputs = with_float8_gradient(product, *self._scaling("outputs_grad"))
         vector = self.bias_vector(bias)
         if vector is not None:
             outputs = ops.add(outputs, ops.cast(vector, compute))

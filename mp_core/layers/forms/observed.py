@@ -7,6 +7,7 @@ import numpy as np
 from mp_core.arrays import F32, Array
 from mp_core.layers.forms.form import Float, Form
 from mp_core.ops import cast, matmul
+from mp_core.ops.convolution import rows_of_windows
 
 __all__ = ["InputStatistics", "ObservedFloat"]
 
@@ -83,6 +84,11 @@ class ObservedFloat(Float):
 
     def multiply(self, rows: Array, *args: Any, **kwargs: Any) -> Array:
         """Return the product."""
-        kept = self.mask is not None and self.mask.shape == rows.shape[:-1]
-        self.sums.add((rows[self.mask] if kept else rows).reshape(-1, rows.shape[-1]))
+        windows = kwargs.get("windows")
+        if windows is not None:
+            for part in (part for x in rows for part in np.split(x[np.newaxis], self.geometry.groups, axis=-1)):
+                self.sums.add(rows_of_windows(part, windows).reshape(-1, self.geometry.rows))
+        else:
+            kept = self.mask is not None and self.mask.shape == rows.shape[:-1]
+            self.sums.add((rows[self.mask] if kept else rows).reshape(-1, rows.shape[-1]))
         return super().multiply(rows, *args, **kwargs)

@@ -1,6 +1,6 @@
 """Products with the matrix of a layer. The matrix is packed once and used by many products."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -11,11 +11,17 @@ from mp_core.arrays import F32, Array, dtypes
 from mp_core.arrays.quantization import QuantizedArray, dequantize, for_each_element, quantize, unpacked_codes
 from mp_core.arrays.recorded import is_recorded
 from mp_core.ops import PackedMatrix
+from mp_core.ops.convolution import convolve, convolve_quantized
+from mp_core.ops.convolution_specs import Windows
+from mp_core.ops.elementwise import concatenated
 
-__all__ = ["Inputs", "Product", "packed", "product_of"]
+__all__ = ["Inputs", "Product", "multiplied", "packed", "parts_of", "product_by_group", "product_of"]
 
 Product = Callable[..., Array]
-"""A product with one matrix: a function of rows, bias, activation and the compute dtype of the layer."""
+"""A product with one matrix: a function of rows, bias, activation, the compute dtype of the layer, and perhaps windows.
+
+With windows, the rows are the windows of an array with the channels last.
+"""
 
 
 class Inputs(NamedTuple):
@@ -45,18 +51,23 @@ def product_of(
     each call if `dynamic`. Otherwise they stay floats of `dtype`.
     """
     if inputs is None:
-        multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul
         kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
-        return lambda rows, bias, activation, _: multiply(rows, kernel, bias=bias, activation=activation), kernel
+        function = _multiplied_dynamically if dynamic else multiplied
+
+        def multiply(rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None) -> Array:
+            return function(rows, kernel, windows, bias=bias, activation=activation)
+
+        return multiply, kernel
     assert isinstance(lines, QuantizedArray)
     scale, packed_codes = inputs.scale, ops.pack(lines.T)
     if inputs.zero_point is None:
         codes = dtypes.name_of(lines.dtype)
 
-        def multiply_float8(rows: Array, bias: Any, activation: Any, compute: np.dtype[Any]) -> Array:
+        def multiply_float8(
+            rows: Array, bias: Any, activation: Any, compute: np.dtype[Any], windows: Windows | None = None
+        ) -> Array:
             left = ops.cast(quantize(rows, dtype=codes, scale=scale).values, "bfloat16")  # the cast is exact
-            product: Array = ops.matmul(left, packed_codes, out_dtype=compute, bias=bias, activation=activation)
-            return product
+            return multiplied(left, packed_codes, windows, out_dtype=compute, bias=bias, activation=activation)
 
         return multiply_float8, packed_codes
     zero_point = inputs.zero_point.astype(np.int32)
@@ -65,11 +76,54 @@ def product_of(
         sums -= lines.zero_point.reshape(-1) * zero_point.sum(dtype=np.int64)
     offset = ops.cast(-sums * lines.scale.reshape(-1).astype(np.float64), "float32")  # contribution of zero points
 
-    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any) -> Array:
-        vector = offset if bias is None else offset + bias
-        return ops.fixed_matmul(rows, packed_codes, scale, zero_point, bias=vector, activation=activation)
+    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None) -> Array:
+        epilogue = {"bias": offset if bias is None else offset + bias, "activation": activation}
+        if windows is None:
+            return ops.fixed_matmul(rows, packed_codes, scale, zero_point, **epilogue)
+        return convolve_quantized(
+            rows, packed_codes, windows=windows, scales=scale, zeros=zero_point, **epilogue
+        )  # fmt: skip
 
     return multiply_fixed, packed_codes
+
+
+def multiplied(rows: Array, b: Any, windows: Windows | None, **epilogue: Any) -> Array:
+    """Return the product of rows, or of the windows of an array, and a matrix; of groups (groups, k, n) if given."""
+    return ops.matmul(rows, b, **epilogue) if windows is None else convolve(rows, b, windows=windows, **epilogue)
+
+
+def _multiplied_dynamically(rows: Array, b: PackedMatrix, windows: Windows | None, **epilogue: Any) -> Array:
+    """Return the product of rows or windows, each quantized by its own scale, and a packed matrix of codes."""
+    if windows is None:
+        return ops.dynamic_matmul(rows, b, **epilogue)
+    return convolve_quantized(rows, b, windows=windows, **epilogue)
+
+
+def product_by_group(
+    lines: QuantizedArray | Array, inputs: Inputs | None, dynamic: bool, dtype: np.dtype[Any], groups: int
+) -> Product:
+    """Return a function as :func:`product_of` does, for groups of outputs, each with its part of the channels."""
+    products = [product_of(part, inputs, dynamic, dtype)[0] for part in parts_of(lines, groups)]
+
+    def multiply(rows: Array, bias: Any, activation: Any, compute: Any, windows: Windows) -> Array:
+        parts = np.split(rows, groups, axis=-1)
+        biases = [None] * groups if bias is None else np.split(bias, groups)
+        each = zip(products, parts, biases, strict=True)
+        return concatenated(*(product(x, b, activation, compute, windows) for product, x, b in each), axis=-1)
+
+    return multiply
+
+
+def parts_of(lines: QuantizedArray | Array, groups: int) -> Iterator[QuantizedArray | Array]:
+    """Yield the lines of each group."""
+    count = lines.shape[0] // groups
+    for part in (slice(first, first + count) for first in range(0, lines.shape[0], count)):
+        if not isinstance(lines, QuantizedArray):
+            yield lines[part]
+            continue
+        scale, zero = (x if x is None or len(x) == 1 else x[part] for x in (lines.scale, lines.zero_point))
+        shape = (count, lines.shape[1])
+        yield replace(lines, values=lines.values[part], scale=scale, zero_point=zero, shape=shape)
 
 
 def packed(matrix: Array, dtype: np.dtype[Any]) -> PackedMatrix | Array:

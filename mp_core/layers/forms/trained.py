@@ -13,6 +13,8 @@ from mp_core.core.names import Activation
 from mp_core.layers.forms.codes import Codes
 from mp_core.layers.forms.form import AddWeight, constant_initializer
 from mp_core.layers.forms.products import Inputs
+from mp_core.ops.convolution import rows_of_windows
+from mp_core.ops.convolution_specs import Windows
 from mp_core.ops.elementwise import compared, computed, where
 from mp_core.ops.functions import exp
 from mp_core.ops.gradients.custom import custom_gradient
@@ -73,10 +75,10 @@ class TrainedCodes(Codes):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, windows: Windows | None = None,
     ) -> Array:  # fmt: skip
         """Return the product with the current codes; with fixed scales of inputs, rows are rounded by these."""
-        x = ops.cast(rows, F32)
+        x = ops.cast(rows if windows is None else rows_of_windows(rows, windows), F32)
         if self.fixes_inputs:
             zero = cast(self.variables["inputs_zero_point"].numpy(), F32)
             x = rounded(ops.divide(x, self._current_scale("inputs_")), -128 - zero, 127 - zero)

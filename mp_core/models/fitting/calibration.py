@@ -9,10 +9,10 @@ import numpy as np
 from mp_core.arrays import F32, Array
 from mp_core.arrays.dtypes import finfo
 from mp_core.arrays.quantization import QuantizedArray
-from mp_core.layers import Dense, EinsumDense
 from mp_core.layers.forms import Inputs
 from mp_core.layers.forms.observed import InputStatistics
 from mp_core.layers.forms.rounding import quantize_for
+from mp_core.layers.matrix import MatrixLayer
 from mp_core.models.fitting.observing import observe
 from mp_core.models.fitting.running import LayerLike, calls_of, layers_by_path
 from mp_core.models.fitting.trial import Trial
@@ -35,7 +35,7 @@ _TINY = 1e-30
 
 
 def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_out: Any = None) -> M:
-    """Return the model under a policy, with its quantized Dense and EinsumDense layers fitted to a sample.
+    """Return the model under a policy, with its quantized kernels (not tables) fitted to a sample.
 
     The model runs on the sample in float32. Kernels are then rounded input by input: the rounding error of the weights
     of one input is propagated into the weights of correlated inputs that are rounded later (GPTQ [1]_). The scales of
@@ -77,8 +77,8 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
     Raises
     ------
     ValueError
-        `model` is not built, or is quantized; `policy` quantizes no Dense or EinsumDense layer; `sample` or `held_out`
-        gives a layer no inputs, or Inf or NaN.
+        `model` is not built, or is quantized; `policy` quantizes no kernel; `sample` or `held_out` gives a layer no
+        inputs, or Inf or NaN.
 
     References
     ----------
@@ -89,6 +89,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
 
     Examples
     --------
+    >>> from mp_core.layers import Dense
     >>> rng = np.random.default_rng(0)
     >>> layer = Dense(8)
     >>> x = rng.standard_normal((100, 16)).astype(np.float32)
@@ -108,7 +109,7 @@ def calibrate(model: M, sample: Any, policy: Any, *, alpha: float = 0.75, held_o
     chosen = [path for path, layer in _kernels(result).items() if layer.quantized]
     schemes = {path: scheme for path in chosen if (scheme := policy_at(target, path).scheme) is not None}
     if not schemes:
-        raise ValueError(f"`policy` must put a Dense or EinsumDense layer in a scheme such as int8; received {policy}")
+        raise ValueError(f"`policy` must put a layer with a kernel in a scheme such as int8; received {policy}")
     observed = {path: exact[path] for path in schemes}
     seen = observe(reference, calls, observed)
     _fit(result, exact, schemes, seen, target, alpha)
@@ -138,7 +139,8 @@ def _fit(
 
 
 def _kernels(model: LayerLike) -> dict[str, Any]:
-    return {path: layer for path, layer in layers_by_path(model).items() if isinstance(layer, (Dense, EinsumDense))}
+    layers = layers_by_path(model).items()
+    return {path: layer for path, layer in layers if isinstance(layer, MatrixLayer) and layer.multiplies}
 
 
 def _with_schemes(policy: DTypePolicy, change: Callable[[Scheme], Scheme]) -> DTypePolicy:

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mp_core.core.changes import undone_if_it_fails
-from mp_core.layers import Dense, EinsumDense
 from mp_core.layers.base.contents import contents_of
 from mp_core.layers.forms import Codes
 from mp_core.layers.forms.trained import TrainedCodes
-from mp_core.layers.matrix import set_form
+from mp_core.layers.matrix import MatrixLayer, set_form
 from mp_core.models.fitting.calibration import calibrate
 from mp_core.models.fitting.running import LayerLike, parts_of
 from mp_core.utilities.arguments import boolean, number, positive_integer
@@ -27,7 +26,7 @@ _RATE, _INT8_RATE = 1e-4, 2e-5
 def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     """Make the codes of a model trainable, in place; call :func:`convert_qat` after training.
 
-    Each Dense and EinsumDense layer with int8 or int4 codes gets trainable floats. Every product quantizes the floats
+    Each layer whose kernel has int8 or int4 codes gets trainable floats. Every product quantizes the floats
     to codes and multiplies by the dequantized codes; inputs with fixed scales are quantized likewise. The gradient of
     rounding is 1, or 0 if the value was clipped [1]_; the gradients of scales are those of [2]_. At first, codes and
     scales are unchanged.
@@ -60,6 +59,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     Examples
     --------
     >>> import numpy as np
+    >>> from mp_core.layers import Dense
     >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
     >>> layer.build((None, 3))
     >>> layer.set_matrix(np.float32([[1, 2, 3], [4, 5, 6]]))
@@ -73,9 +73,7 @@ def prepare_qat(model: LayerLike, *, learn_scales: bool = True) -> None:
     learn_scales = boolean(learn_scales, "learn_scales")
     layers = [layer for layer in _kernels(model) if layer.quantized]
     if not layers:
-        raise ValueError(
-            "`model` must have Dense or EinsumDense layers with codes, but has none: `calibrate` makes them"
-        )
+        raise ValueError("`model` must have layers whose kernels have codes, but has none: `calibrate` makes them")
     for layer in layers:
         _check(layer)
 
@@ -97,6 +95,7 @@ def convert_qat(model: LayerLike) -> None:
     Examples
     --------
     >>> import numpy as np
+    >>> from mp_core.layers import Dense
     >>> layer = Dense(2, dtype="int8/weight_only_from_float32")
     >>> layer.build((None, 4))
     >>> layer.set_matrix(np.float32([[1, 2, 3, 4], [5, 6, 7, 8]]))
@@ -204,13 +203,15 @@ def _rate(student: LayerLike) -> float:
 def _kernels(model: object) -> list[Any]:
     if not isinstance(model, LayerLike):
         raise TypeError(f"`model` must be a Layer, or have its methods; received {type(model).__name__}")
-    return [layer for layer in parts_of(model) if isinstance(layer, Dense | EinsumDense)]
+    return [layer for layer in parts_of(model) if isinstance(layer, MatrixLayer) and layer.multiplies]
 
 
-def _check(layer: Dense | EinsumDense) -> None:
+def _check(layer: MatrixLayer) -> None:
     """Raise ValueError unless the codes of a layer can be trained."""
     form, where = layer.form, f"layer '{layer.path}'"
-    if layer.lora_enabled:
+    if form.geometry.groups > 1:
+        raise ValueError(f"{where} must have one group of channels to be trained; it has {form.geometry.groups}")
+    if getattr(layer, "lora_enabled", False):
         raise ValueError(f"{where} has LoRA: `merge_lora` first")
     if form.is_trained:
         raise ValueError(f"{where} is prepared already")

@@ -36,7 +36,8 @@ def sensitivity(
     ----------
     model : Layer
         Built and unquantized. Also accepted: an object with the same ``__call__``, ``flatten``, ``weight_bytes`` and
-        ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change.
+        ``with_policy``, such as a :class:`~mp_core.models.TextEncoder`. The model itself does not change. It returns
+        an array of floats, or a dict of outputs by name, of which all floats are measured.
     sample : array, tuple, dict or list
         The inputs of a call: its only argument, a tuple of arguments, or a dict of keyword arguments. A list or an
         iterator is several calls; for an encoder, a list of texts.

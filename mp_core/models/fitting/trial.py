@@ -67,7 +67,8 @@ class Trial:
     def outputs(self, model: LayerLike) -> list[Array]:
         """Return the outputs of every call in float64, one row per output."""
         with nonfinite("ignore"):  # the error becomes infinite
-            return [_as_float64_rows(model(*call.args, **call.kwargs), call) for call in self._calls]
+            found = [(model(*call.args, **call.kwargs), call) for call in self._calls]
+        return [_as_float64_rows(each, call) for outputs, call in found for each in _floats_of(outputs)]
 
     def error_in_metric(self, model: LayerLike) -> float:
         """Return the error of a model in the metric of the budget."""
@@ -91,6 +92,14 @@ class Trial:
         if policy_of(name).quantization_mode and not layers_by_path(run.model)[path].quantized:
             return None
         return Sensitivity(path, name, self.reference.model.weight_bytes - run.model.weight_bytes, run.error)
+
+
+def _floats_of(outputs: Any) -> list[Any]:
+    """Return the outputs of a call that are measured: the floats of a dict of outputs by name, else the only output."""
+    if not isinstance(outputs, dict):
+        return [outputs]
+    floats = [x for x in outputs.values() if dtypes.is_float(x.dtype) and x.ndim]
+    return floats or [outputs]
 
 
 def _as_float64_rows(outputs: Any, call: ModelCall) -> Array:

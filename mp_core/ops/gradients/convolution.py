@@ -9,9 +9,10 @@ import numpy as np
 from mp_core.arrays import Array, cast
 from mp_core.arrays.dtypes import result_type
 from mp_core.ops import matmul
-from mp_core.ops.convolution import convolve, convolve_channels, padded, part_of
+from mp_core.ops.convolution import convolve, convolve_channels, convolve_quantized, padded, part_of
 from mp_core.ops.convolution_specs import Windows
 from mp_core.ops.elementwise import computed
+from mp_core.ops.gradients.elementwise import FROM_RESULT, activation_gradient
 from mp_core.ops.gradients.products import inner_gradient, product_gradients, transposed_operand
 from mp_core.ops.gradients.registry import Addable, gradient_of, wide_type
 from mp_core.ops.gradients.sums import summed_rows
@@ -66,6 +67,27 @@ def _(
         "b": Addable(lambda dtype, other: of_kernel().make(dtype, other), lambda: of_kernel().sum()),
         "bias": summed_rows(inner, (filters,)),
     }
+
+
+@gradient_of(convolve_quantized)
+def _(
+    d: Array, result: Array, a: Array, b: Any, *, windows: Windows, scales: Any = None, zeros: Any = None,
+    bias: Any = None, activation: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    if activation is None or activation in FROM_RESULT:
+        inner = inner_gradient(d, result, activation)
+    else:  # compute the argument of the activation again, rounded as the product rounds it
+        argument = convolve_quantized(a, b, windows=windows, scales=scales, zeros=zeros, bias=bias)
+        inner = activation_gradient(activation, d, argument, d.dtype)
+
+    def of_inputs(dtype: Any) -> Array:
+        """Return the gradient of `a`; with `scales`, `b` is the matrix times these, so divide by them."""
+        wide, y = wide_type(dtype), inner.reshape(-1, b.shape[-1])
+        rows = matmul(y, transposed_operand(b, y.dtype), out_dtype=wide)
+        rows = rows if scales is None else computed("divide", rows, scales, dtype=wide)
+        return _of_inputs(rows.reshape(*d.shape[:-1], *windows.size, a.shape[-1]), a, windows, dtype)
+
+    return {"a": of_inputs, "bias": summed_rows(inner, (b.shape[-1],))}
 
 
 @gradient_of(convolve_channels)

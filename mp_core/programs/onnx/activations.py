@@ -13,10 +13,10 @@ for _name, _function in {
     "Sigmoid": ops.sigmoid, "Softplus": ops.softplus, "Softsign": ops.softsign, "Tanh": ops.tanh,
     "HardSwish": ops.hard_swish, "Elu": ops.elu, "Celu": ops.celu,
 }.items():  # fmt: skip
-    operator(_name)(_function)
+    operator(_name, keeps_type=True)(_function)
 
 
-@operator("Relu")
+@operator("Relu", keeps_type=True)
 def relu(x: Any) -> Any:
     """Return the larger of an element and zero."""
     return ops.relu(x) if is_float(x) else ops.maximum(x, 0)
@@ -71,13 +71,13 @@ def shrink(x: Any, *, lambd: float = 0.5, bias: float = 0.0) -> Any:
     return rounded(computed, x)
 
 
-@operator("Gelu")
+@operator("Gelu", keeps_type=True)
 def gelu(x: Any, *, approximate: Literal["none", "tanh"] = "none") -> Any:
     """Return the gelu."""
     return ops.gelu(x, approximate=approximate == "tanh")
 
 
-@operator("Softmax", since=13)
+@operator("Softmax", since=13, keeps_type=True)
 def softmax(x: Any, *, axis: int = -1) -> Any:
     """Return ``exp(x)`` divided by its sum along an axis."""
     return ops.softmax(x, axis=axis)
@@ -101,7 +101,7 @@ def _of_matrix(name: str, function: Any) -> None:
     def of_matrix(x: Any, *, axis: int = 1) -> Any:
         return ops.reshape(function(flattened(x, axis % x.ndim)), x.shape)
 
-    operator(name)(of_matrix)
+    operator(name, keeps_type=True)(of_matrix)
 
 
 _of_matrix("Softmax", softmax)

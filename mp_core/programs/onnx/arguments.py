@@ -11,10 +11,8 @@ from mp_core.arrays import dtypes
 from mp_core.files.onnx.tensors import type_name
 
 __all__ = [
-    "allocatable", "axes_of", "cast_to", "dtype_of", "flattened", "integers", "is_float", "pairs_of", "value_of",
+    "axes_of", "cast_to", "dtype_of", "flattened", "integers", "is_float", "pairs_of", "value_of",
 ]  # fmt: skip
-
-_MOST_ELEMENTS = 1 << 31
 
 
 def integers(x: Any) -> tuple[int, ...]:
@@ -56,13 +54,6 @@ def cast_to(x: Any, dtype: Any) -> Any:
 def flattened(x: Any, axis: int) -> Any:
     """Return a matrix: the axes before `axis` are its rows."""
     return ops.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-
-
-def allocatable(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a shape that a file asks for; raise ValueError if an array of it would not fit the memory of a machine."""
-    if min(shape, default=0) < 0 or math.prod(shape) > _MOST_ELEMENTS:
-        raise ValueError(f"an array would have the shape {tuple(shape)}; expected at most {_MOST_ELEMENTS} elements")
-    return tuple(shape)
 
 
 def pairs_of(pads: Sequence[int]) -> list[tuple[int, int]]:

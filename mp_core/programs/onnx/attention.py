@@ -21,7 +21,7 @@ def join_heads(x: Any) -> Any:
     return x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
 
 
-@operator("mp_core.attention")
+@operator("mp_core.attention", keeps_type=True)
 def attention(q: Any, k: Any, v: Any, bias: Any = None, *, scale: float) -> Any:
     """Return ``softmax(scale * q @ k + bias) @ v``; k has the shape (..., size, sources).
 

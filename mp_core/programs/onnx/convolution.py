@@ -10,7 +10,7 @@ from mp_core.programs.registry import operator
 __all__ = ["convolved"]
 
 
-@operator("Conv")
+@operator("Conv", keeps_type=True)
 def conv(
     x: Any,
     kernel: Any,

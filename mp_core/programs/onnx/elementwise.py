@@ -17,18 +17,23 @@ __all__: list[str] = []
 for _name, _function in {
     "Abs": ops.abs, "Acos": ops.arccos, "Acosh": ops.arccosh, "Asin": ops.arcsin, "Asinh": ops.arcsinh,
     "Atan": ops.arctan, "Atanh": ops.arctanh, "BitwiseNot": ops.bitwise_not, "Ceil": ops.ceil,
-    "Cos": ops.cos, "Cosh": ops.cosh, "Erf": ops.erf, "Exp": ops.exp, "Floor": ops.floor, "IsNaN": ops.isnan,
+    "Cos": ops.cos, "Cosh": ops.cosh, "Erf": ops.erf, "Exp": ops.exp, "Floor": ops.floor,
     "Log": ops.log, "Neg": ops.negative, "Not": ops.logical_not, "Reciprocal": ops.reciprocal, "Round": ops.round,
     "Sign": ops.sign, "Sin": ops.sin, "Sinh": ops.sinh, "Sqrt": ops.sqrt, "Tan": ops.tan,
     "Add": ops.add, "And": ops.logical_and, "BitwiseAnd": ops.bitwise_and, "BitwiseOr": ops.bitwise_or,
-    "BitwiseXor": ops.bitwise_xor, "Equal": ops.equal, "Greater": ops.greater, "GreaterOrEqual": ops.greater_equal,
-    "Less": ops.less, "LessOrEqual": ops.less_equal, "Mul": ops.multiply, "Or": ops.logical_or, "Sub": ops.subtract,
-    "Where": ops.where, "Xor": ops.logical_xor,
+    "BitwiseXor": ops.bitwise_xor, "Mul": ops.multiply, "Or": ops.logical_or, "Sub": ops.subtract,
+    "Xor": ops.logical_xor,
+}.items():  # fmt: skip
+    operator(_name, keeps_type=True)(_function)
+
+for _name, _function in {
+    "Equal": ops.equal, "Greater": ops.greater, "GreaterOrEqual": ops.greater_equal, "IsNaN": ops.isnan,
+    "Less": ops.less, "LessOrEqual": ops.less_equal, "Where": ops.where,
 }.items():  # fmt: skip
     operator(_name)(_function)
 
 
-@operator("Div")
+@operator("Div", keeps_type=True)
 def div(a: Any, b: Any) -> Any:
     """Return the quotient; of integers, rounded towards zero."""
     if is_float(a):
@@ -45,7 +50,7 @@ def mod(a: Any, b: Any, *, fmod: Literal[0, 1] = 0) -> Any:
     return (ops.fmod if fmod else ops.mod)(a, b)
 
 
-@operator("Pow")
+@operator("Pow", keeps_type=True)
 def power(x: Any, exponent: Any) -> Any:
     """Return a power in the type of the base; of an integer base, computed in float64."""
     if is_float(x):
@@ -63,7 +68,7 @@ def _of_several(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 
 for _name, _function in {"Max": ops.maximum, "Min": ops.minimum, "Sum": ops.add}.items():
-    operator(_name)(_of_several(_function))
+    operator(_name, keeps_type=True)(_of_several(_function))
 
 
 @operator("Mean")
@@ -72,7 +77,7 @@ def mean(first: Any, *others: Any) -> Any:
     return rounded(lambda *x: reduce(ops.add, x) / len(x), first, *others)
 
 
-@operator("Clip")
+@operator("Clip", keeps_type=True)
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:
     """Return the elements, none smaller than `min` or larger than `max`."""
     if not is_recorded(min, max):

@@ -154,12 +154,12 @@ def affine(m: Match) -> Node | None:
     return m.instead("mp_core.dense", m["x"], matrix, bias) if fits else None
 
 
-@pattern("Add(mp_core.dense(x, W), bias)")
+@pattern("Add(mp_core.dense(x, W), bias)", "Add(mp_core.dynamic_dense(x, W), bias)")
 def biased_product(m: Match) -> Node | None:
     """Add the bias in the product."""
     node, bias = m.nodes[-1], m.graph.constant(m["bias"])
     is_offset = isinstance(bias, np.ndarray) and bias.shape == (m["W"].shape[1],)
-    fits = is_offset and len(node.arguments) == 2 and not node.options
+    fits = is_offset and len(node.arguments) in (2, 6) and not node.options
     return m.replaced(node, (*node.arguments, m["bias"])) if fits else None
 
 
@@ -187,11 +187,11 @@ def convolution(m: Match) -> Node | None:
     return m.instead("mp_core.conv", m["x"], *(x for x in m.last.arguments[1:] if x is not None), **options)
 
 
-@pattern("Add(mp_core.conv(x, W), bias)")
+@pattern("Add(mp_core.conv(x, W), bias)", "Add(mp_core.dynamic_conv(x, W), bias)")
 def biased_convolution(m: Match) -> Node | None:
     """Add the bias of a convolution, shape (channels, 1 ...), in it."""
     node, bias = m.nodes[-1], channels(m.graph.constant(m["bias"]), m["W"])
-    if bias is None or len(node.arguments) > 2 or "activation" in node.options:
+    if bias is None or len(node.arguments) not in (2, 6) or "activation" in node.options:
         return None
     return m.replaced(node, (*node.arguments, m.graph.add_constant(f"{m.last.outputs[0]}.bias", bias)))
 

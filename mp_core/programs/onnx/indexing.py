@@ -8,7 +8,8 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import Array
 from mp_core.arrays.recorded import constant, is_recorded
-from mp_core.programs.onnx.arguments import allocatable, integers, value_of
+from mp_core.programs.limits import allocatable
+from mp_core.programs.onnx.arguments import integers, value_of
 from mp_core.programs.registry import Static, operator
 
 __all__: list[str] = []

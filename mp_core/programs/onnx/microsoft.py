@@ -14,7 +14,7 @@ from mp_core.programs.weights import CODES
 # ---- norms
 
 
-@operator("mp_core.residual_norm")
+@operator("mp_core.residual_norm", keeps_type=True)
 def residual_norm(
     x: Any,
     residual: Any,
@@ -89,7 +89,7 @@ def embed_layer_norm(
 # ---- activations and products
 
 
-@operator("Swish")
+@operator("Swish", keeps_type=True)
 def swish(x: Any, *, alpha: float = 1.0) -> Any:
     """Return ``x * sigmoid(alpha * x)``."""
     return ops.silu(x) if alpha == 1 else ops.gate(x * alpha, x, "sigmoid")

@@ -22,7 +22,7 @@ def _affine(x: Any, scale: Any, shift: Any) -> Any:
     return rounded(lambda x, scale, shift: ops.add(ops.multiply(x, scale), shift), x, scale, shift)
 
 
-@operator("BatchNormalization")
+@operator("BatchNormalization", keeps_type=True)
 def batch_norm(
     x: Any,
     scale: Any,
@@ -50,7 +50,7 @@ def _last(x: Any, axis: int) -> tuple[int, ...]:
     return tuple(range(axis % x.ndim, x.ndim))
 
 
-@operator("LayerNormalization")
+@operator("LayerNormalization", keeps_type=True)
 def layer_norm(
     x: Any, scale: Any, shift: Any = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: Literal[1] = 1
 ) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ def layer_norm(
     )
 
 
-@operator("RMSNormalization")
+@operator("RMSNormalization", keeps_type=True)
 def rms_norm(x: Any, scale: Any, *, axis: int = -1, epsilon: float = 1e-5, stash_type: Literal[1] = 1) -> Any:
     """Return the input divided by its root mean square over its last axes, times a scale."""
     del stash_type

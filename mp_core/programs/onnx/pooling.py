@@ -14,7 +14,7 @@ from mp_core.programs.registry import operator
 __all__: list[str] = []
 
 
-@operator("MaxPool")
+@operator("MaxPool", keeps_type=True)
 def max_pool(
     x: Any,
     *,
@@ -42,7 +42,7 @@ def max_pool(
     return ops.max_pool(x, w.size, w.strides, w.pads, **options), indices
 
 
-@operator("AveragePool")
+@operator("AveragePool", keeps_type=True)
 def average_pool(
     x: Any,
     *,
@@ -98,13 +98,13 @@ def _places(x: Any) -> tuple[int, ...]:
     return tuple(range(2, x.ndim))
 
 
-@operator("GlobalAveragePool")
+@operator("GlobalAveragePool", keeps_type=True)
 def global_average_pool(x: Any) -> Any:
     """Return the mean of all places."""
     return ops.mean(x, _places(x), keepdims=True)
 
 
-@operator("GlobalMaxPool")
+@operator("GlobalMaxPool", keeps_type=True)
 def global_max_pool(x: Any) -> Any:
     """Return the largest element of all places."""
     return ops.max(x, _places(x), keepdims=True)

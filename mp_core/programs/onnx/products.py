@@ -10,7 +10,7 @@ from mp_core.programs.registry import operator
 __all__: list[str] = []
 
 
-@operator("MatMul")
+@operator("MatMul", keeps_type=True)
 def matmul(a: Any, b: Any) -> Any:
     """Return the product, as :func:`numpy.matmul` defines it."""
     return ops.matmul(a, b)

@@ -4,6 +4,7 @@ Operators on codes (QLinearConv ...) are written as operators on floats between 
 Patterns then find the products whose operands are both quantized: layers multiply these codes exactly, in int32.
 """
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +14,11 @@ from mp_core.arrays import Array
 from mp_core.arrays.quantization import QuantizedArray
 from mp_core.files.program import Node, Value
 from mp_core.layers.forms import Inputs
+from mp_core.layers.forms.products import parts_of
+from mp_core.ops.convolution import multiply_codes
+from mp_core.ops.convolution_specs import windows_over
+from mp_core.programs import convolutions
+from mp_core.programs.convolutions import has_lines, is_by_channel
 from mp_core.programs.expansions import Expansion, Making, expansion
 from mp_core.programs.onnx.arguments import dtype_of
 from mp_core.programs.onnx.casting import cast_like
@@ -72,12 +78,6 @@ def quantize_linear(
 operator("DynamicQuantizeLinear")(ops.dynamic_quantize_linear)
 
 
-@operator("mp_core.rounded_to_range")
-def rounded_to_range(x: Any) -> Any:
-    """Return the numbers next to `x` that the codes of DynamicQuantizeLinear stand for."""
-    return ops.dequantize_linear(*ops.dynamic_quantize_linear(x))
-
-
 # ---- products of integers
 
 
@@ -125,27 +125,138 @@ def rounded_to_codes(x: Any, *, scale: float, zero_point: int) -> Any:
 def product_of_codes(m: Match) -> Node | None:
     """Multiply codes of int8 exactly: the layer quantizes its inputs by the fixed scale."""
     node, rounded = m.nodes[0], m.node("mp_core.rounded_to_codes").options
-    is_int8 = isinstance(m["W"], QuantizedArray) and "int8" in m["W"].dtype.name
-    if not is_int8 or "inputs" in node.options or node.options.get("group", 1) != 1:
-        return None
     inputs = Inputs(np.float32(rounded["scale"]), np.int8(rounded["zero_point"]))
-    return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs)
+    return m.replaced(node, (m["x"], *node.arguments[1:]), inputs=inputs) if _multiplies_codes(m) else None
+
+
+@pattern(*(f"mp_core.{layer}(DequantizeLinear(q, scale, zero), W)" for layer in ("conv", "dense")), is_shared=True)
+def product_of_given_codes(m: Match) -> Node | None:
+    """Multiply codes that the graph computes: of a constant scale, or of DynamicQuantizeLinear."""
+    node, scale, zero = m.nodes[0], *(m.graph.constant(m[name]) for name in ("scale", "zero"))
+    if not _multiplies_codes(m) or _has_blocks(m):
+        return None
+    if _is_dynamic(m):
+        w, kind = m["W"], node.operator.removeprefix("mp_core.")
+        zeros = np.zeros(w.scale.shape, np.int32) if w.zero_point is None else w.zero_point
+        parts = {"codes": w.values, "scale": w.scale.reshape(-1), "zero": zeros.reshape(-1)}
+        names = [m.graph.add_constant(f"{m.last.outputs[0]}.{name}", np.asarray(x)) for name, x in parts.items()]
+        arguments = (m["q"], names[0], m["scale"], m["zero"], *names[1:], *node.arguments[2:3])
+        return m.instead(f"mp_core.dynamic_{kind}", *arguments, **node.options)
+    if scale is None or zero is None or np.size(scale) != 1 or zero.dtype.name not in ("int8", "uint8"):
+        return None
+    inputs = Inputs(np.float32(scale.item()), np.int8(zero.item() - (128 if zero.dtype == np.uint8 else 0)))
+    return m.replaced(node, node.arguments, inputs=inputs)
+
+
+@pattern("MatMul(a, b)", is_shared=True)
+def product_of_computed_codes(m: Match) -> list[Node] | None:
+    """Multiply two matrices exactly if both are codes of constant scales, and none of them is constant."""
+    left, right = (_codes_behind(m, x, number) for number, x in enumerate(m.last.arguments))
+    if left is None or right is None:
+        return None
+    (a, scale_a, zero_a, first), (b, scale_b, zero_b, second) = left, right
+    zeros = [m.graph.add_constant(f"{m.last.outputs[0]}.zero", np.asarray(x)) if x else None for x in (zero_a, zero_b)]
+    total = m.before("MatMulInteger", a, b, *zeros)
+    floats = m.before("Cast", m.value(total), to=1)
+    scale = m.graph.add_constant(f"{m.last.outputs[0]}.scale", np.asarray(scale_a * scale_b))
+    return [*first, *second, total, floats, m.instead("Mul", m.value(floats), scale)]
+
+
+def _codes_behind(m: Match, x: Any, number: int) -> tuple[Any, np.float32, Any, list[Node]] | None:
+    """Return the codes that floats stand for, their scale and zero point, and the nodes that compute the codes."""
+    node = m.graph.producer(x)
+    if node is None:
+        return None
+    if node.operator == "mp_core.rounded_to_codes":
+        scale, zero = np.float32(node.options["scale"]), np.int8(node.options["zero_point"])
+        names = [m.graph.add_constant(f"{m.last.outputs[0]}.{number}", np.asarray(x)) for x in (scale, zero)]
+        quantized = m.before("QuantizeLinear", node.arguments[0], *names, label=f"QuantizeLinear{number}")
+        return m.value(quantized), scale, zero, [quantized]
+    if node.operator != "DequantizeLinear" or len(node.arguments) < 3 or node.options.get("block_size"):
+        return None
+    scale, zero = (m.graph.constant(part) for part in node.arguments[1:3])
+    if scale is None or zero is None or zero.size != 1 or scale.dtype.name != "float32" or zero.dtype.itemsize > 1:
+        return None
+    return node.arguments[0], scale.reshape(()), zero.reshape(()), []
+
+
+def _multiplies_codes(m: Match) -> bool:
+    """Return whether a layer multiplies its codes by those of quantized inputs."""
+    node, matrix = m.nodes[0], m["W"]
+    if "inputs" in node.options or not isinstance(matrix, QuantizedArray) or "int8" not in matrix.dtype.name:
+        return False
+    group = node.options.get("group", 1)
+    return len(matrix.shape) == 2 or (has_lines(matrix) and not is_by_channel(matrix, group))
+
+
+def _is_dynamic(m: Match) -> bool:
+    """Return whether codes, scale and zero point are the results of one DynamicQuantizeLinear."""
+    node = m.graph.producer(m["q"])
+    if node is None or node.operator != "DynamicQuantizeLinear":
+        return False
+    return [m["q"], m["scale"], m["zero"]] == [Value(x) for x in node.outputs]
 
 
 @pattern(
-    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, WSCALE)",
-    "Mul(Cast(MatMulInteger(q, W, zero, WZERO)), scale, scales)",
-)
+    *(f"Mul(Cast({name}(q, W, zero, WZERO)), scale, {scales})"
+      for name in ("MatMulInteger", "ConvInteger") for scales in ("WSCALE", "scales")),
+)  # fmt: skip
 def dynamic_product(m: Match) -> list[Node] | None:
-    """Multiply rows, rounded to the codes of DynamicQuantizeLinear, by a matrix of codes."""
-    node, scales = m.graph.producer(m["q"]), m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
-    if node is None or node.operator != "DynamicQuantizeLinear" or scales is None:
+    """Multiply codes of DynamicQuantizeLinear by constant codes: the product of what both stand for."""
+    node, scales = m.nodes[-1], m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
+    if scales is None or not _is_dynamic(m):
         return None
-    if [m["q"], m["scale"], m["zero"]] != [Value(x) for x in node.outputs]:
-        return None
-    matrix = codes_of(m["W"], np.float32(scales), m["WZERO"], axis=1)
-    rows = m.before("mp_core.rounded_to_range", node.arguments[0])
-    return [rows, m.instead("MatMul", m.value(rows), m.graph.add_constant(f"{m.last.outputs[0]}.matrix", matrix))]
+    is_matrix = node.operator == "MatMulInteger"
+    scales = np.float32(scales).reshape(-1) if np.size(scales) > 1 else np.float32(scales).reshape(())
+    matrix = codes_of(m["W"], scales, m["WZERO"], axis=1 if is_matrix else 0)
+    rows = m.before("DequantizeLinear", m["q"], m["scale"], m["zero"])
+    arguments = m.value(rows), m.graph.add_constant(f"{m.last.outputs[0]}.matrix", matrix)
+    return [rows, m.instead("MatMul" if is_matrix else "Conv", *arguments, **node.options)]
+
+
+@operator("mp_core.dynamic_dense")
+def dynamic_dense(
+    q: Any, w: Any, scale: Any, zero: Any, w_scale: Any, w_zero: Any, bias: Any = None
+) -> Any:  # fmt: skip
+    """Return the exact product of uint8 codes with one scale and of a matrix of codes (k, n), as floats."""
+    matrix = ops.pack(QuantizedArray(w, w_scale.reshape(1, -1), w_zero.reshape(1, -1), (1,)))
+    return multiply_codes(q, *_of_one_element(scale, zero), matrix, bias=bias)
+
+
+def _of_one_element(scale: Any, zero: Any) -> tuple[Any, Any]:
+    """Return a scale and a zero point in the types and the shape that products read."""
+    return ops.reshape(scale, (1,)), ops.cast(ops.reshape(zero, (1,)), "int32")
+
+
+@operator("mp_core.dynamic_conv")
+def dynamic_conv(
+    q: Any,
+    w: Any,
+    scale: Any,
+    zero: Any,
+    w_scale: Any,
+    w_zero: Any,
+    bias: Any = None,
+    *,
+    strides: tuple[int, ...] | None = None,
+    pads: Any = "valid",
+    dilations: tuple[int, ...] | None = None,
+    group: int = 1,
+) -> Any:
+    """Return the exact convolution of uint8 codes with one scale and of a kernel of codes, as floats."""
+    x, rank = ops.moveaxis(q, 1, -1), w.ndim - 2
+    windows = windows_over(x.shape[1:-1], w.shape[2:], strides or 1, convolutions.pairs_of(pads), dilations or 1)
+    if any(map(any, windows.padding)):  # with the code of zero, which only the inputs decide
+        inside = ops.pad(np.ones((1, *x.shape[1:-1], 1), np.uint8), [(0, 0), *windows.padding, (0, 0)])
+        x = ops.pad(x, [(0, 0), *windows.padding, (0, 0)])
+        x = ops.where(ops.equal(inside, 1), x, ops.reshape(zero, (1,) * x.ndim))
+        windows = replace(windows, padding=((0, 0),) * rank)
+    lines = QuantizedArray(w, w_scale.reshape(-1, *[1] * (rank + 1)), w_zero.reshape(-1, *[1] * (rank + 1)), (0,))
+    matrices = [ops.pack(part.T) for part in parts_of(convolutions.lines_of(lines), group)]
+    pairs, of_inputs = zip(ops.split(x, group, -1), matrices, strict=True), _of_one_element(scale, zero)
+    outputs = [multiply_codes(part, *of_inputs, matrix, windows=windows) for part, matrix in pairs]
+    found = outputs[0] if group == 1 else ops.concatenate(outputs, -1)
+    return ops.moveaxis(found if bias is None else ops.add(found, bias), -1, 1)
 
 
 def _has_blocks(m: Match) -> bool:
@@ -238,7 +349,8 @@ def matmul_integer_to_float(
 @expansion("com.microsoft.DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(make: Making, a: Any, b: Any, sb: Any, zb: Any = None, bias: Any = None) -> None:
     """Return the product of rows that are quantized with one range, and of codes."""
-    product = make("MatMul", make("mp_core.rounded_to_range", a), make(_FLOATS, b, sb, zb))
+    rows = make(_FLOATS, *make.results("DynamicQuantizeLinear", 3, a))
+    product = make("MatMul", rows, make(_FLOATS, b, sb, zb))
     if bias is not None:
         make("Add", product, bias)
 

@@ -25,7 +25,7 @@ def _reduction(name: str, function: Callable[[Any, tuple[int, ...]], Any]) -> No
         found = cast_to(function(x, along), x.dtype)
         return found if keepdims else ops.reshape(found, [n for axis, n in enumerate(x.shape) if axis not in along])
 
-    operator(name)(reduced)
+    operator(name, keeps_type=True)(reduced)
 
 
 def _sum(x: Any, axes: tuple[int, ...]) -> Any:

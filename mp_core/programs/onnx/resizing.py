@@ -6,7 +6,8 @@ from typing import Any, Literal
 import numpy as np
 
 from mp_core import ops
-from mp_core.programs.onnx.arguments import allocatable, axes_of, cast_to, integers
+from mp_core.programs.limits import allocatable
+from mp_core.programs.onnx.arguments import axes_of, cast_to, integers
 from mp_core.programs.registry import Static, operator
 
 __all__: list[str] = []

@@ -9,7 +9,8 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
-from mp_core.programs.onnx.arguments import allocatable, axes_of, dtype_of, flattened, integers, pairs_of, value_of
+from mp_core.programs.limits import allocatable
+from mp_core.programs.onnx.arguments import axes_of, dtype_of, flattened, integers, pairs_of, value_of
 from mp_core.programs.onnx.casting import Number
 from mp_core.programs.registry import Shaped, Static, operator
 
@@ -28,7 +29,7 @@ def size(x: Shaped) -> Array:
     return np.array(math.prod(x.shape), np.int64)
 
 
-@operator("Identity")
+@operator("Identity", keeps_type=True)
 def identity(x: Any) -> Any:
     """Return the array itself."""
     return x
@@ -43,26 +44,26 @@ def dropout(x: Any, ratio: Any = None, training_mode: Static = None, *, seed: in
     return x, lambda: np.ones(x.shape, np.bool_)
 
 
-@operator("Reshape")
+@operator("Reshape", keeps_type=True)
 def reshape(x: Any, shape: Static, *, allowzero: Literal[0, 1] = 0) -> Any:
     """Return an array with other axes; 0 keeps the length of an axis, -1 is computed from the others."""
     wanted = integers(shape)
     return ops.reshape(x, [n if n or allowzero else x.shape[axis] for axis, n in enumerate(wanted)])
 
 
-@operator("Flatten")
+@operator("Flatten", keeps_type=True)
 def flatten(x: Any, *, axis: int = 1) -> Any:
     """Return a matrix: the axes before `axis` are its rows."""
     return flattened(x, axis)
 
 
-@operator("Transpose")
+@operator("Transpose", keeps_type=True)
 def transpose(x: Any, *, perm: tuple[int, ...] | None = None) -> Any:
     """Return a view with the axes in another order; default: reversed."""
     return ops.transpose(x, perm)
 
 
-@operator("Squeeze")
+@operator("Squeeze", keeps_type=True)
 def squeeze(x: Any, axes: Static = None) -> Any:
     """Return a view without axes of length 1."""
     return ops.reshape(x, _without(x.shape, axes_of(axes, x.ndim)))
@@ -74,7 +75,7 @@ def _without(lengths: Sequence[int], axes: Sequence[int]) -> list[int]:
     return [n for axis, n in enumerate(lengths) if not (axis in axes if axes else n == 1)]
 
 
-@operator("Unsqueeze")
+@operator("Unsqueeze", keeps_type=True)
 def unsqueeze(x: Any, axes: Static) -> Any:
     """Return a view with more axes of length 1."""
     found = axes_of(axes, x.ndim + len(integers(axes)))
@@ -82,13 +83,13 @@ def unsqueeze(x: Any, axes: Static) -> Any:
     return ops.reshape(x, [1 if axis in found else next(lengths) for axis in range(x.ndim + len(found))])
 
 
-@operator("Expand")
+@operator("Expand", keeps_type=True)
 def expand(x: Any, shape: Static) -> Any:
     """Return the array, repeated along axes of length 1."""
-    return ops.broadcast_to(x, np.broadcast_shapes(x.shape, integers(shape)))
+    return ops.broadcast_to(x, allocatable(np.broadcast_shapes(x.shape, integers(shape))))
 
 
-@operator("Tile")
+@operator("Tile", keeps_type=True)
 def tile(x: Any, repeats: Static) -> Any:
     """Return copies of the array, one after the other along each axis."""
     counts = integers(repeats)
@@ -96,13 +97,13 @@ def tile(x: Any, repeats: Static) -> Any:
     return ops.tile(x, counts)
 
 
-@operator("Concat")
+@operator("Concat", keeps_type=True)
 def concat(*arrays: Any, axis: int) -> Any:
     """Return arrays, one after the other."""
     return ops.concatenate(arrays, axis)
 
 
-@operator("Split")
+@operator("Split", keeps_type=True)
 def split(x: Any, split: Static = None, *, axis: int = 0, num_outputs: int | None = None) -> tuple[Any, ...]:
     """Return parts of given lengths, or parts of equal length, of which the last may be shorter."""
     length = x.shape[axis]
@@ -117,7 +118,7 @@ def split(x: Any, split: Static = None, *, axis: int = 0, num_outputs: int | Non
     return tuple(ops.split(x, list(itertools.accumulate(lengths))[:-1], axis))
 
 
-@operator("Slice")
+@operator("Slice", keeps_type=True)
 def slice_(x: Any, starts: Static, ends: Static, axes: Static = None, steps: Static = None) -> Any:
     """Return a view of a range along each of some axes."""
     first, last = integers(starts), integers(ends)
@@ -131,7 +132,7 @@ def slice_(x: Any, starts: Static, ends: Static, axes: Static = None, steps: Sta
     return x[tuple(parts)]
 
 
-@operator("Pad")
+@operator("Pad", keeps_type=True)
 def pad(
     x: Any,
     pads: Static,
@@ -198,7 +199,7 @@ def range_(start: Static, limit: Static, delta: Static) -> Array:
 @operator("EyeLike")
 def eye_like(x: Shaped, *, dtype: Number | None = None, k: int = 0) -> Array:
     """Return a matrix of ones on one diagonal, in the shape of another one."""
-    rows, columns = x.shape
+    rows, columns = allocatable(x.shape)
     return np.eye(rows, columns, k).astype(x.dtype if dtype is None else dtype_of(dtype))
 
 
