@@ -188,23 +188,23 @@ class Generator(TextModel):
         ValueError
             A text has no token, or is too long for the network or the cache.
         """
-        steps = Steps(self.model, self._cache, every=True)
-        return [self._scores(steps, row) for row in self._rows(list(texts), "texts")]
+        return [self._scores(row.tolist()) for row in self._rows(list(texts), "texts")]
 
-    def _scores(self, steps: Steps, row: Array) -> Array:
-        sequence, found = Tokens(row.tolist()), np.empty(len(row), F32)
+    def _scores(self, row: list[int]) -> Array:
+        """Return the log-probabilities of tokens: each is proposed to follow those before it."""
         if len(row) > self._pages * PAGE:
             raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
+        sequence, found = Tokens(row), np.empty(len(row) - 1, F32)
         try:
             self._cache.grow(sequence, len(row))
-            for first in range(0, len(row), _SCORED):
-                count = min(_SCORED, len(row) - first)
-                logs = ops.log_softmax(steps([sequence], [count]))
-                following = row[first + 1 : first + count + 1]
+            for first in range(0, len(row) - 1, _SCORED):
+                following = row[first + 1 : first + _SCORED + 1]
+                logs = ops.log_softmax(self._steps([sequence], [1], [following[:-1]]))
                 found[first : first + len(following)] = logs[np.arange(len(following)), following]
+                self._cache.note(sequence, first + len(following))
         finally:
             self._cache.release(sequence)
-        return found[:-1]
+        return found
 
     def _rows(self, texts: list[str], argument: str) -> list[Array]:
         """Return the tokens of texts, which must fit the network."""
