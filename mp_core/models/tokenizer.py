@@ -88,6 +88,12 @@ class Tokenizer:
         index: int | None = self._tokenizer.token_to_id(token)
         return index
 
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """The index of each token, added ones included."""
+        found: dict[str, int] = self._tokenizer.get_vocab()
+        return found
+
     def __call__(
         self, texts: Sequence[str], special: bool = True, *, from_start: bool | None = None
     ) -> tuple[list[Array], list[int]]:

@@ -1,7 +1,7 @@
 """Generators: prompts in, texts out, from folders of transformers."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,12 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.models.folder import read_optional
-from mp_core.models.generation.batch import Batch, Run
+from mp_core.models.generation.batch import Batch, Proposer, Run
 from mp_core.models.generation.cache import PAGE, PagedCache
 from mp_core.models.generation.cache import Sequence as Tokens
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
 from mp_core.models.generation.sampling import Sampling
+from mp_core.models.generation.speculation import Draft, Lookup
 from mp_core.models.modules import Modules, read_network
 from mp_core.models.texts import TextModel
 from mp_core.policies.dtype_policies import DTypePolicy
@@ -42,12 +43,16 @@ class Generated:
         Why it ends: ``"stop"`` (a token that ends texts, or a string of `stop`) or ``"length"`` (`max_tokens`).
     log_probabilities : list of (float, dict of int to float), or None
         For each token its log-probability, and those of the most probable tokens.
+    steps : int
+        The steps of the network that computed the tokens: fewer than tokens if proposed tokens were accepted. It is not
+        compared.
     """
 
     text: str
     tokens: list[int]
     reason: str
     log_probabilities: list[tuple[float, dict[int, float]]] | None = None
+    steps: int = field(default=0, compare=False)
 
 
 class Generator(TextModel):
@@ -76,12 +81,18 @@ class Generator(TextModel):
     model: CausalModel
 
     def __init__(
-        self, folder: Path, modules: Modules, policy: str | DTypePolicy | None, cache_tokens: int | None
+        self,
+        folder: Path,
+        modules: Modules,
+        policy: str | DTypePolicy | None,
+        cache_tokens: int | None,
+        speculation: "str | Generator | None",
     ) -> None:
         tokens = _CACHED if cache_tokens is None else positive_integer(cache_tokens, "cache_tokens")
         self._pages = -(-tokens // PAGE)
         super().__init__(folder, modules, policy)
         self._ends = _ends_of(modules)
+        self._proposer = None if speculation is None else self._proposer_of(speculation)
 
     @property
     def _outputs(self) -> str:
@@ -89,7 +100,12 @@ class Generator(TextModel):
 
     @classmethod
     def from_folder(
-        cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None, *, cache_tokens: int | None = None
+        cls,
+        path: str | PathLike[str],
+        policy: str | DTypePolicy | None = None,
+        *,
+        cache_tokens: int | None = None,
+        speculation: "str | Generator | None" = None,
     ) -> "Generator":
         """Load a model.
 
@@ -103,9 +119,33 @@ class Generator(TextModel):
             ``lm_head``. Keys and values are stored in the compute dtype.
         cache_tokens : int, optional
             The number of tokens, of all texts together, whose keys and values are in memory. Default: 8192.
+        speculation : "lookup" or Generator, optional
+            Proposes next tokens, several of which the network verifies in one step: ``"lookup"`` those that followed
+            the last tokens earlier in the text, a smaller generator with the same tokens those that it would generate.
+            It changes no bit of an answer.
+
+        Raises
+        ------
+        ValueError
+            The tokens of `speculation` are others.
         """
         folder = path_of(path, "path")
-        return cls(folder, read_network(folder), policy, cache_tokens)
+        return cls(folder, read_network(folder), policy, cache_tokens, speculation)
+
+    def _proposer_of(self, speculation: "str | Generator") -> Proposer:
+        if not isinstance(speculation, Generator):
+            if speculation != "lookup":
+                raise ValueError(f"`speculation` must be 'lookup', a Generator or None; received {speculation!r}")
+            return Lookup()
+        if speculation._tokenizer.vocabulary != self._tokenizer.vocabulary:
+            raise ValueError("`speculation` must be a Generator whose tokenizer has the same tokens")
+        settings = speculation.model.settings
+        sizes = settings.vocab_size, self.model.settings.vocab_size
+        return Draft(speculation._steps, speculation._cache, settings.max_length, sizes)
+
+    def batch(self) -> Batch:
+        """Return a new batch, which computes its runs by this network and cache."""
+        return Batch(self._steps, self._cache, self._pages, self._proposer)
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         super()._read_weights(policy)
@@ -231,7 +271,7 @@ class Generator(TextModel):
         stops = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(word, str) and word for word in stops):
             raise ValueError(f"`stop` must be strings that are not empty; received {stop!r}")
-        batch = Batch(self._steps, self._cache, self._pages)
+        batch = self.batch()
         texts = {run.number: _Text(self._tokenizer, stops) for run in runs}
         try:
             for run in runs:
@@ -255,7 +295,7 @@ class Generator(TextModel):
 def _result(run: Run, text: "_Text", ends: bool) -> Generated:
     tokens = run.tokens[:-1] if ends else run.tokens
     noted = run.log_probabilities[: len(tokens)] if run.alternatives is not None else None
-    return Generated(text.known, tokens, "stop" if ends or text.stopped else "length", noted)
+    return Generated(text.known, tokens, "stop" if ends or text.stopped else "length", noted, run.steps)
 
 
 class _Text:
