@@ -1,13 +1,12 @@
 """Decoders that generate: one answer for a prompt, whatever else is computed, and the answers of transformers."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
 import random_models
+from generating import END, PROMPTS, written
 from oracles import assert_same_bits
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from mp_core import config
 from mp_core.models.generation import Generator
@@ -17,24 +16,6 @@ from mp_core.models.generation.sampling import Sampling
 
 NAMES = ["qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text"]
 POLICIES = ["float32", "mixed_bfloat16", "float16", "int8_from_mixed_bfloat16", "int4/64_from_float32"]
-LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
-END = len(LETTERS)
-PROMPTS = ["the cat", "a", "the quick brown fox jumps over the lazy dog " * 4, "the cat sat", "\u00fcber"]
-
-
-def written(folder, name="qwen3", **settings):
-    """Write a random causal network with a tokenizer of bytes; return the network."""
-    sizes = {"vocab_size": END + 1, "max_position_embeddings": 600, "eos_token_id": END, "bos_token_id": END}
-    network = random_models.made(name, "ForCausalLM", **(sizes | settings))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        network.save_pretrained(folder)
-    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(LETTERS)} | {"<end>": END}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return network
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +161,16 @@ def test_sampling_follows_the_probabilities():
 def test_bad_arguments_are_refused(folder, arguments, message):
     with pytest.raises(ValueError, match=message):
         Generator.from_folder(folder).generate(**{"prompts": "a"} | arguments)
+
+
+@pytest.mark.parametrize("longest", [PAGE // 2, PAGE, PAGE + 1, PAGE + 30])
+def test_networks_of_short_texts_generate(tmp_path, longest):
+    written(tmp_path, max_position_embeddings=longest)
+    generator = Generator.from_folder(tmp_path, "float32")
+    found = generator.generate(["ab", "a", "abc"], 200)
+    assert found == [generator.generate(prompt, 200) for prompt in ("ab", "a", "abc")]
+    assert max(len(each.tokens) for each in found) == longest - 1
+    assert generator.generate("a" * (longest - 1)).reason in ("length", "stop")
 
 
 def test_networks_that_cannot_generate_are_refused(tmp_path):

@@ -88,6 +88,10 @@ class Tokenizer:
         index: int | None = self._tokenizer.token_to_id(token)
         return index
 
+    def knows(self, index: int) -> bool:
+        """Return whether an index has a token; a network's vocabulary may be longer than the tokenizer's."""
+        return self._tokenizer.id_to_token(index) is not None
+
     @property
     def vocabulary(self) -> dict[str, int]:
         """The index of each token, added ones included."""

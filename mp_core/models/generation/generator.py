@@ -309,7 +309,8 @@ class _Text:
 
     def read(self, tokens: list[int], last: bool) -> str:
         """Return the text that is known since the last call; `last` says that no tokens follow."""
-        before, now = self._tokenizer.decode([tokens[self._first : self._read], tokens[self._first :]])
+        parts = tokens[self._first : self._read], tokens[self._first :]
+        before, now = self._tokenizer.decode([[*filter(self._tokenizer.knows, part)] for part in parts])
         if len(now) > len(before) and (last or not now.endswith("\ufffd")):
             self._text += now[len(before) :]
             self._first, self._read = self._read, len(tokens)

@@ -21,9 +21,9 @@ from mp_core.utilities.tree import leaves
 
 __all__ = ["CausalModel", "Steps", "decoder_of", "heads_of"]
 
-_EXAMPLES = ((2, PAGE + 5), 8), ((1, 3, 2 * PAGE + 1), 9)
-"""Two examples: the new tokens of sequences, and the pages of the cache. All sizes differ; to sequence i, i tokens are
-proposed."""
+_EXAMPLES = ((PAGE + 5, 2), 8), ((3, 1, 4, 2), 9)
+"""Two examples: the new tokens of sequences, and the pages of the cache. To sequence i, i tokens are proposed. All sizes
+differ, and the numbers of pages and sequences do not differ by the same number in both."""
 
 
 class CausalModel(TextNetwork):
@@ -126,6 +126,7 @@ class Steps:
     def _example(self, counts: tuple[int, ...], pages: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return example arguments for sequences of so many new tokens, and their sizes."""
         cache = PagedCache(heads_of(decoder_of(self._model).settings), self._cache.keys[0].dtype, pages)
+        counts = tuple(min(count, self._model.settings.max_length) for count in counts)
         sequences, proposals = [Sequence([0] * count) for count in counts], [[0] * n for n in range(len(counts))]
         for sequence, count, proposed in zip(sequences, counts, proposals, strict=True):
             cache.grow(sequence, count + len(proposed))
