@@ -22,8 +22,8 @@ _CHUNK = 512
 _VERIFIED = 128
 """The most tokens of a step with proposals: their logits are in memory, 78 MB for a vocabulary of 151,936."""
 _AHEAD = 3, 7, 15
-"""How many tokens are proposed: at first, and after each step that accepted all. To verify 3, 7 and 15 tokens takes 1.9,
-3.4 and 5.9 times as long as one token (int8, one thread of a Zen 3, November 2026)."""
+"""How many tokens are proposed: at first, and after each step that accepted all. To verify 3, 7 and 15 tokens takes
+1.9, 3.4 and 5.9 times as long as one token (int8, one thread of a Zen 3, November 2026)."""
 _REST = 15
 """The most steps without proposals after steps that accepted none: 1, 3, 7, 15."""
 _locks = lock_for_forks(RLock)
@@ -202,6 +202,6 @@ class Batch:
 
 
 def _most(runs: list[Run]) -> list[int]:
-    """Return how many tokens may be proposed for each run: no more than it may generate and than the step has room for."""
+    """Return how many tokens may be proposed for each run: no more than it may generate or the step has room for."""
     room = (_VERIFIED - len(runs)) // len(runs)
     return [max(min(run.pace.next(), run.most - len(run.tokens) - 1, room), 0) for run in runs]

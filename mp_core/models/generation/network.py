@@ -22,8 +22,8 @@ from mp_core.utilities.tree import leaves
 __all__ = ["CausalModel", "Steps", "decoder_of", "heads_of"]
 
 _EXAMPLES = ((PAGE + 5, 2), 8), ((3, 1, 4, 2), 9)
-"""Two examples: the new tokens of sequences, and the pages of the cache. To sequence i, i tokens are proposed. All sizes
-differ, and the numbers of pages and sequences do not differ by the same number in both."""
+"""Two examples: the new tokens of sequences, and the pages of the cache. To sequence i, i tokens are proposed. All
+sizes differ, and the numbers of pages and sequences do not differ by the same number in both."""
 
 
 class CausalModel(TextNetwork):
