@@ -1,5 +1,5 @@
-"""Continue 100 prompts by a small decoder under three policies, on every instruction set and some numbers of threads, and
-print the SHA-256 of all tokens and logits: one for each policy, here and on every other machine."""
+"""Continue 100 prompts by a small decoder under three policies, on every instruction set and some numbers of threads,
+and print the SHA-256 of all tokens and logits: one for each policy, here and on every other machine."""
 
 import argparse
 import hashlib
@@ -14,7 +14,7 @@ import numpy as np
 
 import mp_core as mp
 from mp_core.models.generation.batch import Batch, Proposer, Run
-from mp_core.models.generation.cache import PAGE, PagedCache
+from mp_core.models.generation.cache import PagedCache
 from mp_core.models.generation.network import CausalModel, Steps, heads_of
 from mp_core.models.generation.sampling import Sampling
 from mp_core.models.weights import read_model
