@@ -34,6 +34,7 @@ class Run:
     tokens: list[int] = field(default_factory=list)
     # For each token its log-probability, and those of the most probable tokens.
     log_probabilities: list[tuple[float, dict[int, float]]] = field(default_factory=list)
+    is_finite: bool = True  # Whether its logits were; otherwise they chose no token.
     sequence: Sequence = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +46,10 @@ class Run:
         return -(-(len(self.prompt) + self.most) // PAGE)
 
     def add(self, logits: Array) -> None:
-        """Choose the next token."""
+        """Choose the next token, unless the logits have Inf or NaN."""
+        self.is_finite = bool(np.isfinite(np.max(logits)))
+        if not self.is_finite:
+            return
         position = len(self.sequence.tokens)
         token = self.sampling.token(logits, self.sequence.tokens, self.number, position)
         self.tokens.append(token)
