@@ -1,6 +1,7 @@
 """Generators: prompts in, texts out, from folders of transformers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
@@ -143,7 +144,7 @@ class Generator(TextModel):
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
         runs = self.runs(texts, sampling, max_tokens, log_probabilities)
-        found: dict[int, Generated] = {run.number: done for run, _, done in self._steps_of(runs, stop) if done}
+        found: dict[int, Generated] = {run.number: done for run, _, done in self.steps_of(runs, stop) if done}
         listed = [found[number] for number in range(len(texts))]
         return listed[0] if isinstance(prompts, str) else listed
 
@@ -152,7 +153,7 @@ class Generator(TextModel):
     ) -> Iterator[str]:
         """Yield the text after a prompt in pieces, as soon as they are known; arguments as in :meth:`generate`."""
         runs = self.runs([prompt], Sampling(**sampling), max_tokens)
-        for _, piece, _ in self._steps_of(runs, stop):
+        for _, piece, _ in self.steps_of(runs, stop):
             if piece:
                 yield piece
 
@@ -309,30 +310,34 @@ class Generator(TextModel):
         most = positive_integer(most, "max_tokens")
         if alternatives is not None and integer(alternatives, "log_probabilities") < 0:
             raise ValueError(f"`log_probabilities` must be at least 0; received {alternatives}")
+        longest = self.model.settings.max_length
         return [
-            Run(row.tolist(), sampling, first + number, min(most, self.model.settings.max_length - len(row)), alternatives)
-            for number, row in enumerate(self._rows(prompts, "prompts"))
+            Run(row.tolist(), sampling, number, min(most, longest - len(row)), alternatives)
+            for number, row in enumerate(self._rows(prompts, "prompts"), first)
         ]
 
     def session(self) -> Session:
         """Return a loop over steps, which runs join and leave."""
         return Session(Batch(self._steps, self._cache, self._pages), self._tokenizer, self._ends)
 
-    def _steps_of(self, runs: list[Run], stop: str | Sequence[str]) -> Iterator[tuple[Run, str, Generated | None]]:
-        """Yield (run, new text, its result if it is done) until all runs are done."""
-        stops, session = stops_of(stop), self.session()
+    def steps_of(
+        self, runs: Iterable[Run], stop: str | Sequence[str], at_once: int | None = None
+    ) -> Iterator[tuple[Run, str, Generated | None]]:
+        """Yield (run, new text, its result if it is done) until all runs are done, at most `at_once` at a time."""
+        stops, session, coming = stops_of(stop), self.session(), iter(runs)
         try:
-            for run in runs:
-                session.add(run, stops)
-            while len(session):
+            while True:
+                for run in islice(coming, None if at_once is None else at_once - len(session)):
+                    session.add(run, stops)
+                if not len(session):
+                    return
                 self.maps.check()
                 for run, piece, done in session.step():
                     if not run.is_finite:
                         raise NonFiniteError(run.number, "the logits of the next token have Inf or NaN")
                     yield run, piece, done
         finally:
-            for run in runs:
-                session.leave(run)
+            session.close()
 
 
 def _ends_of(modules: Modules) -> frozenset[int]:

@@ -61,6 +61,11 @@ class Session:
         self._texts.pop(run, None)
         self._batch.leave(run)
 
+    def close(self) -> None:
+        """Let all runs leave."""
+        for run in list(self._texts):
+            self.leave(run)
+
     def step(self) -> Iterator[tuple[Run, str, Generated | None]]:
         """Compute a step; yield (run, new text, its result if it is done).
 
