@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -97,6 +97,11 @@ class Tokenizer:
         """The index of each token, added ones included."""
         found: dict[str, int] = self._tokenizer.get_vocab()
         return found
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """Entry such as ``mask_token`` -> the special token."""
+        return self._named
 
     def __call__(
         self, texts: Sequence[str], special: bool = True, *, from_start: bool | None = None

@@ -64,6 +64,7 @@ class Run:
     log_probabilities: list[tuple[float, dict[int, float]]] = field(default_factory=list)
     steps: int = 0  # How many steps computed the tokens.
     pace: _Pace = field(default_factory=_Pace)
+    is_finite: bool = True  # Whether its logits were; otherwise they chose no token.
     sequence: Sequence = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +80,10 @@ class Run:
         return self.sampling.token(logits, earlier, self.number, len(earlier))
 
     def add(self, logits: Array) -> None:
-        """Choose the next token."""
+        """Choose the next token, unless the logits have Inf or NaN."""
+        self.is_finite = bool(np.isfinite(np.max(logits)))
+        if not self.is_finite:
+            return
         token = self.choose(logits, self.sequence.tokens)
         self.tokens.append(token)
         self.sequence.tokens.append(token)
@@ -189,7 +193,7 @@ class Batch:
         accepted = 0
         for row in logits:
             run.add(row)
-            is_accepted = accepted < len(proposed) and run.tokens[-1] == proposed[accepted]
+            is_accepted = run.is_finite and accepted < len(proposed) and run.tokens[-1] == proposed[accepted]
             if is_accepted:
                 accepted += 1
                 with _locks[0]:

@@ -12,6 +12,9 @@ from mp_core.utilities.arguments import integer, number, positive_integer, share
 
 __all__ = ["Sampling"]
 
+_LEAST = 2.0**-120
+"""The least temperature above 0 whose reciprocal is a float32."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -68,7 +71,11 @@ class Sampling:
             logits = self._penalized(logits, np.unique(earlier))
         if self.temperature == 0:
             return int(np.argmax(logits))
-        tokens, probabilities = self._kept(logits)
+        with np.errstate(over="ignore"):
+            scaled = logits * F32.type(1 / max(self.temperature, _LEAST))
+        if not np.isfinite(scaled).all():  # so little temperature that only the largest logit counts
+            return int(np.argmax(logits))
+        tokens, probabilities = self._kept(scaled)
         sums = np.cumsum(probabilities, dtype=F64)
         u = float(uniform(np.array([self.seed, prompt], np.uint32), (1,), np.array([position], np.int32))[0])
         return int(tokens[min(int(np.searchsorted(sums, u * sums[-1], side="right")), len(tokens) - 1)])
@@ -79,9 +86,9 @@ class Sampling:
         logits[seen] = np.where(own > 0, own / penalty, own * penalty)
         return logits
 
-    def _kept(self, logits: Array) -> tuple[Array, Array]:
+    def _kept(self, scaled: Array) -> tuple[Array, Array]:
         """Return the tokens that may be drawn, the most probable first, and their probabilities."""
-        found = ops.softmax(logits * F32.type(1 / self.temperature))
+        found = ops.softmax(scaled)
         tokens = np.argsort(-found, kind="stable")[: self.top_k]
         probabilities = found[tokens]
         enough = int(np.searchsorted(np.cumsum(probabilities, dtype=F64), self.top_p, side="left")) + 1

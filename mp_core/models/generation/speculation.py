@@ -11,6 +11,8 @@ from mp_core.models.generation.network import Steps
 
 __all__ = ["Draft", "Lookup"]
 
+_NEVER = -1e9
+"""The logit of tokens that the smaller network does not have."""
 _LENGTHS = 3, 2
 """The numbers of last tokens that are looked up: the longer ones first."""
 
@@ -105,7 +107,7 @@ class Draft:
         logits = self._steps(sequences, counts)
         own, size = self._sizes
         if own != size:
-            logits = np.pad(logits[:, :size], ((0, 0), (0, max(size - own, 0))), constant_values=-np.inf)
+            logits = np.pad(logits[:, :size], ((0, 0), (0, max(size - own, 0))), constant_values=_NEVER)
         computed = zip(runs[: len(counts)], sequences, logits, strict=True)
         return [(run, row) for run, sequence, row in computed if not sequence.waiting]
 
