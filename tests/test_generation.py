@@ -134,13 +134,44 @@ def test_pages_are_taken_from_the_least_recently_used(folder):
 
 def test_sampling_follows_the_probabilities():
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
-    counts = np.bincount([Sampling(1.0).token(logits, [], 0, i) for i in range(3000)], minlength=4) / 3000
+
+    def drawn(sampling, count):
+        return [sampling.token(logits, [], prompt=index) for index in range(count)]
+
+    counts = np.bincount(drawn(Sampling(1.0), 3000), minlength=4) / 3000
     np.testing.assert_allclose(counts, np.exp(logits), atol=0.03)
-    kept = {Sampling(1.0, top_p=0.79).token(logits, [], 1, i) for i in range(300)}
-    assert kept == {0, 1}
-    assert {Sampling(1.0, top_k=3).token(logits, [], 1, i) for i in range(300)} == {0, 1, 2}
-    assert {Sampling(1.0, min_p=0.25).token(logits, [], 1, i) for i in range(300)} == {0, 1, 2}
-    assert Sampling(repetition_penalty=3.0).token(np.array([2, 1, -1], np.float32), [0], 0, 1) == 1
+    assert set(drawn(Sampling(1.0, top_p=0.79), 300)) == {0, 1}
+    assert set(drawn(Sampling(1.0, top_k=3), 300)) == {0, 1, 2}
+    assert set(drawn(Sampling(1.0, min_p=0.25), 300)) == {0, 1, 2}
+    assert Sampling(repetition_penalty=3.0).token(np.array([2, 1, -1], np.float32), [0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({"presence_penalty": 0.75}, [0.25, 3.25, 4, -5]),
+        ({"frequency_penalty": 0.25}, [0.5, 3.75, 4, -5]),
+        ({"presence_penalty": -0.5, "frequency_penalty": 1.0}, [-0.5, 3.5, 4, -5]),
+        ({"logit_bias": {3: 100, 1: -1.5}}, [1, 2.5, 4, 95]),
+        ({"logit_bias": {2: -6}, "repetition_penalty": 2.0, "presence_penalty": 1.0}, [-0.5, 1, -4, -10]),
+    ],
+)
+def test_logits_change_in_the_stated_order(how, expected):
+    logits, prompt = np.array([1, 4, 4, -5], np.float32), [2, 3, 2]
+    assert Sampling(**how)._changed(logits, [*prompt, 0, 1, 0], len(prompt)).tolist() == expected
+    assert logits.tolist() == [1, 4, 4, -5]
+
+
+def test_penalties_and_biases_reach_the_tokens(folder):
+    generator = Generator.from_folder(folder, "float32")
+    plain = generator.generate(PROMPTS[0], 30)
+    banned = generator.generate(PROMPTS[0], 30, logit_bias={plain.tokens[0]: -1000})
+    assert plain.tokens[0] not in banned.tokens
+    varied = generator.generate(PROMPTS[0], 30, presence_penalty=1000.0)
+    assert len(set(varied.tokens)) == 30
+    assert generator.generate(PROMPTS[0], 30, frequency_penalty=1000.0).tokens == varied.tokens
+    with pytest.raises(ValueError, match=r"`logit_bias` must have tokens from 0 to 256; received 257"):
+        generator.generate(PROMPTS[0], logit_bias={257: 1.0})
 
 
 @pytest.mark.parametrize(
@@ -151,6 +182,10 @@ def test_sampling_follows_the_probabilities():
         ({"top_k": 0}, "`top_k`"),
         ({"seed": -1}, "`seed` must be"),
         ({"repetition_penalty": 0}, "`repetition_penalty` must be"),
+        ({"presence_penalty": np.inf}, "`presence_penalty` must be"),
+        ({"frequency_penalty": np.nan}, "`frequency_penalty` must be"),
+        ({"logit_bias": {-1: 1.0}}, "`logit_bias` must have tokens from 0 on; received -1"),
+        ({"logit_bias": {1: np.inf}}, r"`logit_bias\[1\]` must be"),
         ({"stop": [""]}, "`stop` must be"),
         ({"max_tokens": 0}, "`max_tokens`"),
         ({"log_probabilities": -1}, "`log_probabilities` must be"),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
+from math import inf
 from typing import Any, NamedTuple
 
 from mp_core.cli import options
@@ -22,7 +23,8 @@ __all__ = ["add_command"]
 
 _AT_ONCE = 64
 """The most prompts that are in memory at once."""
-_SAMPLING = "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"
+_PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
+_SAMPLING = "temperature", "top_k", "top_p", "min_p", *_PENALTIES, "seed"
 Answers = Iterator[tuple[Any, Generated]]
 
 
@@ -43,6 +45,9 @@ def add_command(commands: Any) -> None:
     command.add_argument("--top-p", type=finite, default=1.0, metavar="P", help="... whose probabilities add up to P")
     command.add_argument("--min-p", type=finite, default=0.0, metavar="P", help="... that have P of the largest one")
     command.add_argument("--repetition-penalty", type=finite, default=1.0, metavar="X", help="divides repeated logits")
+    signed = partial(finite, least=-inf)
+    command.add_argument("--presence-penalty", type=signed, default=0.0, metavar="X", help="less for generated tokens")
+    command.add_argument("--frequency-penalty", type=signed, default=0.0, metavar="X", help="... each time again")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers (default: 0)")
     command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
     command.add_argument("--cache-tokens", type=positive, metavar="N", help="tokens with keys and values in memory")

@@ -77,7 +77,7 @@ class Run:
 
     def choose(self, logits: Array, earlier: list[int]) -> int:
         """Return the token after `earlier` ones, which are the prompt and what follows it."""
-        return self.sampling.token(logits, earlier, self.number, len(earlier))
+        return self.sampling.token(logits, earlier, len(self.prompt), self.number)
 
     def add(self, logits: Array) -> None:
         """Choose the next token, unless the logits have Inf or NaN."""

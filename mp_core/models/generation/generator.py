@@ -144,6 +144,9 @@ class Generator(TextModel):
         top_p: float = 1.0,
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
         stop: str | Sequence[str] = (),
         seed: int = 0,
         log_probabilities: int | None = None,
@@ -156,7 +159,7 @@ class Generator(TextModel):
             Texts, or their tokens as from :meth:`chat_tokens`.
         max_tokens : int
             The most tokens to generate for each prompt.
-        temperature, top_k, top_p, min_p, repetition_penalty, seed
+        temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed
             See :class:`Sampling`. Temperature 0 takes the most probable token.
         stop : str or sequence of str
             Generation ends before the first of these strings.
@@ -174,7 +177,9 @@ class Generator(TextModel):
             A prompt has no token, or is too long for the network or the cache; or logits are not finite.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+        sampling = Sampling(
+            temperature, top_k, top_p, min_p, repetition_penalty, seed, presence_penalty, frequency_penalty, logit_bias
+        )
         runs = self.runs(texts, sampling, max_tokens, log_probabilities)
         found: dict[int, Generated] = {run.number: done for run, _, done in self.steps_of(runs, stop) if done}
         listed = [found[number] for number in range(len(texts))]
@@ -342,7 +347,10 @@ class Generator(TextModel):
         most = positive_integer(most, "max_tokens")
         if alternatives is not None and integer(alternatives, "log_probabilities") < 0:
             raise ValueError(f"`log_probabilities` must be at least 0; received {alternatives}")
-        longest = self.model.settings.max_length
+        longest, size = self.model.settings.max_length, self.model.settings.vocab_size
+        biased = max(sampling.logit_bias or [0])
+        if biased >= size:
+            raise ValueError(f"`logit_bias` must have tokens from 0 to {size - 1}; received {biased}")
         return [
             Run(row.tolist(), sampling, number, min(most, longest - len(row)), alternatives)
             for number, row in enumerate(self._rows(prompts, "prompts"), first)
