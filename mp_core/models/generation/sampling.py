@@ -26,8 +26,9 @@ class Sampling:
     divided by `temperature`; of their softmax, in float32, the `top_k` largest probabilities are kept, then the fewest
     largest ones whose sum is at least `top_p`, then those that are at least `min_p` times the largest. Of equal
     logits, the token with the smaller index comes first. The token is the first one at which the sum of the kept
-    probabilities, the largest first, in float64, exceeds ``u`` times their total. ``u`` is number `position` of the
-    random numbers of the key (seed, index of the prompt), so it does not depend on anything else in the batch.
+    probabilities, the largest first, in float64, exceeds ``u`` times their total. The random numbers have the key
+    (seed, index of the prompt), and ``u`` is the one at the index of the token in its sequence, so it does not depend
+    on anything else in the batch.
 
     Attributes
     ----------
