@@ -21,7 +21,7 @@ _CHUNK = 512
 """The most tokens of prompts in a step: their activations stay in or near the L2 cache."""
 _VERIFIED = 128
 """The most tokens of a step with proposals: their logits are in memory, 78 MB for a vocabulary of 151,936."""
-_AHEAD = 3, 7, 15
+_PROPOSED = 3, 7, 15
 """How many tokens are proposed: at first, and after each step that accepted all. To verify 3, 7 and 15 tokens takes
 1.9, 3.4 and 5.9 times as long as one token (int8, one thread of a Zen 3, November 2026)."""
 _REST = 15
@@ -34,18 +34,18 @@ _locks = lock_for_forks(RLock)
 class _Pace:
     """How many tokens to propose: more after successes, none for some steps after failures."""
 
-    level: int = 0  # The index in `_AHEAD`.
+    level: int = 0  # The index in `_PROPOSED`.
     failures: int = 0  # How many times in a row no token was accepted.
     rest: int = 0  # The steps that follow without proposals.
 
     def next(self) -> int:
         """Return the number for the next step."""
         self.rest, resting = max(self.rest - 1, 0), self.rest > 0
-        return 0 if resting else _AHEAD[self.level]
+        return 0 if resting else _PROPOSED[self.level]
 
     def note(self, proposed: int, accepted: int) -> None:
         """Learn from a step with proposals."""
-        self.level = min(self.level + 1, len(_AHEAD) - 1) if accepted == proposed else 0
+        self.level = min(self.level + 1, len(_PROPOSED) - 1) if accepted == proposed else 0
         self.failures = 0 if accepted else self.failures + 1
         self.rest = min(2**self.failures - 1, _REST)
 

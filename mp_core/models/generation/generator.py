@@ -117,11 +117,14 @@ class Generator(TextModel):
             if speculation != "lookup":
                 raise ValueError(f"`speculation` must be 'lookup', a Generator or None; received {speculation!r}")
             return Lookup()
-        if speculation._tokenizer.vocabulary != self._tokenizer.vocabulary:
+        return speculation.draft(self._tokenizer.vocabulary, self.model.settings.vocab_size)
+
+    def draft(self, vocabulary: Mapping[str, int], size: int) -> Draft:
+        """Return what proposes this generator's tokens to a network with a vocabulary of `size`; see `from_folder`."""
+        if self._tokenizer.vocabulary != vocabulary:
             raise ValueError("`speculation` must be a Generator whose tokenizer has the same tokens")
-        settings = speculation.model.settings
-        sizes = settings.vocab_size, self.model.settings.vocab_size
-        return Draft(speculation._steps, speculation._cache, settings.max_length, sizes)
+        settings = self.model.settings
+        return Draft(self._steps, self._cache, settings.max_length, (settings.vocab_size, size))
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         super()._read_weights(policy)
