@@ -94,16 +94,15 @@ def test_answers_are_those_of_all_machines(lab, folder):
 def test_long_prompts_have_one_answer(lab, folder, monkeypatch, policy, isa):
     known, texts = json.loads((LAB / "known_bits.json").read_text())[f"generated {policy}"], lab.prompts()
     decoder, large = lab.Decoder(folder, policy), lab.Decoder(folder, policy, 512)
-    for threads, group, chunk, proposer in (
-        (1, 1, 512, None),
-        (2, 64, 10**6, Lookup()),
-        (16, 64, 97, draft(lab, folder, "float32")[0]),
-        (2, 13, 512, draft(lab, folder, "mixed_bfloat16", 40)[0]),
+    for used, threads, group, chunk, proposer in (
+        (decoder, 1, 1, 512, None),
+        (large, 2, 64, 10**6, Lookup()),
+        (large, 16, 64, 97, draft(lab, folder, "float32")[0]),
+        (decoder, 2, 13, 512, draft(lab, folder, "mixed_bfloat16", 40)[0]),
     ):
         monkeypatch.setattr(batch, "_CHUNK", chunk)
         with mp.config.num_threads(threads):
-            for each in (decoder, large):
-                assert lab.digest_of(lab.answers(each, texts, group, proposer))[:16] == known
+            assert lab.digest_of(lab.answers(used, texts, group, proposer))[:16] == known
 
 
 @pytest.mark.slow
