@@ -61,22 +61,24 @@ void mp_run_look_up(void *context, ptrdiff_t task) {
 
 int mp_store_is_large(const void *context) {
     const mp_store *t = context;
-    return (double)t->rows * (double)t->bytes >= MP_CAST_WORK;
+    return (double)t->rows * (double)t->heads * (double)t->bytes >= MP_CAST_WORK;
 }
 
 ptrdiff_t mp_plan_store(void *context, ptrdiff_t rows, int threads, int reproducible) {
     mp_store *t = context;
     (void)reproducible;
     if (rows >= 0) t->rows = rows;
-    t->share = mp_share(t->rows, threads, t->bytes);
+    t->share = mp_share(t->rows, threads, t->heads * t->bytes);
     return mp_ceil_div(t->rows, t->share);
 }
 
 void mp_run_store(void *context, ptrdiff_t task) {
     const mp_store *t = context;
-    const ptrdiff_t end = mp_min((task + 1) * t->share, t->rows);
+    const ptrdiff_t end = mp_min((task + 1) * t->share, t->rows), head_bytes = *t->head_rows * t->bytes;
     for (ptrdiff_t i = task * t->share; i < end; i++)
-        memcpy(t->to + t->places[i] * t->to_stride, t->x + i * t->x_stride, (size_t)t->bytes);
+        for (ptrdiff_t head = 0; head < t->heads; head++)
+            memcpy(t->to + head * head_bytes + t->places[i] * t->bytes, t->x + i * t->x_row + head * t->x_head,
+                   (size_t)t->bytes);
 }
 
 int mp_places_are_large(const void *context) {

@@ -83,12 +83,13 @@ class _Step(Layer):
         pages: Array,
         starts: Array,
         places: Array,
+        rows: Array,
         keys: list[Array],
         values: list[Array],
     ) -> Array:
         """Return the logits, float32 of shape (sequences, vocabulary) or (tokens, vocabulary)."""
         model = self.model
-        earlier = Past(Pages(past, pages, starts, places), keys, values, PAGE)
+        earlier = Past(Pages(past, pages, starts, places, rows), keys, values, PAGE)
         hidden = decoder_of(model).continued(model.embeddings(ids), offsets, earlier)
         if self.every:
             return model.logits(hidden)
@@ -115,18 +116,19 @@ class Steps:
 
         Their keys and values are stored in the pages of the sequences, which must be there already.
         """
-        arrays = _inputs(sequences, counts)
+        arrays = _inputs(sequences, counts, self._cache.rows)
         if self._plan is None:
             found: Array = self._step(*arrays, self._cache.keys, self._cache.values)
         else:
-            sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), len(self._cache.keys[0]))
+            sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), self._cache.keys)
             found = self._plan.run_rows([*arrays, *self._cache.keys, *self._cache.values], sizes)
         for sequence, count in zip(sequences, counts, strict=True):
             self._cache.note(sequence, sequence.stored + count)
         return found
 
-    def _sizes(self, tokens: int, sequences: int, pages: int, rows: int) -> tuple[int, ...]:
-        return tokens, sequences, pages, rows, *(tokens * n for n in self._model.settings.rows_of_token)
+    def _sizes(self, tokens: int, sequences: int, pages: int, keys: list[Array]) -> tuple[int, ...]:
+        rows = dict.fromkeys(map(len, keys))  # one number if all blocks have as many heads
+        return tokens, sequences, pages, *rows, *(tokens * n for n in self._model.settings.rows_of_token)
 
     def _example(self, counts: tuple[int, ...], pages: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return example arguments for sequences of so many new tokens, and their sizes."""
@@ -134,13 +136,13 @@ class Steps:
         sequences = [Sequence([0] * count) for count in counts]
         for sequence, count in zip(sequences, counts, strict=True):
             cache.grow(sequence, count)
-        arrays = _inputs(sequences, list(counts))
-        sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), len(cache.keys[0]))
+        arrays = _inputs(sequences, list(counts), cache.rows)
+        sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), cache.keys)
         return (*arrays, cache.keys, cache.values), sizes
 
 
-def _inputs(sequences: list[Sequence], counts: list[int]) -> tuple[Array, ...]:
-    """Return ids, offsets, past, pages, starts and places for the next tokens of sequences."""
+def _inputs(sequences: list[Sequence], counts: list[int], rows: int) -> tuple[Array, ...]:
+    """Return ids, offsets, past, pages, starts, places and rows for the next tokens of sequences."""
     spans = [range(s.stored, s.stored + count) for s, count in zip(sequences, counts, strict=True)]
     ids = chain.from_iterable(s.tokens[span.start : span.stop] for s, span in zip(sequences, spans, strict=True))
     places = chain.from_iterable(
@@ -149,6 +151,6 @@ def _inputs(sequences: list[Sequence], counts: list[int]) -> tuple[Array, ...]:
     pages = [s.pages[: -(-span.stop // PAGE)] for s, span in zip(sequences, spans, strict=True)]
     columns = (
         ids, accumulate(counts, initial=0), (span.start for span in spans), chain.from_iterable(pages),
-        accumulate(map(len, pages), initial=0), places,
+        accumulate(map(len, pages), initial=0), places, [rows],
     )  # fmt: skip
     return tuple(np.array(list(column), np.int32) for column in columns)
