@@ -9,6 +9,7 @@ import random_models
 from oracles import assert_same_bits
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+import mp_core
 from mp_core import config
 from mp_core.models.generation import Generator
 from mp_core.models.generation.cache import PAGE, NoPageError, PagedCache, Sequence
@@ -240,3 +241,12 @@ def test_a_stream_that_is_not_read_keeps_its_pages(folder):
         generator.generate(PROMPTS[1], 100)
     pieces.close()
     assert generator.generate(PROMPTS[1], 100).tokens
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16", "int8_from_mixed_bfloat16", "int4/64_from_float16"])
+def test_logits_are_not_rounded_to_the_compute_dtype(folder, policy):
+    generator, ids = Generator.from_folder(folder, policy), np.random.default_rng(2).integers(0, END, 50).tolist()
+    (logits,) = logits_of(generator, ids, [50])
+    compute = generator.model.lm_head.compute_dtype
+    assert logits.dtype == np.float32
+    assert np.mean(logits.astype(np.float32) == mp_core.cast(logits, compute).astype(np.float32)) < 0.2

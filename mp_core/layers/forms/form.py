@@ -284,7 +284,7 @@ class Form:
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return ``activation(rows @ kernel + bias)``, shape (..., outputs).
 
@@ -300,11 +300,13 @@ class Form:
             The compute dtype of the layer.
         training : bool
             Whether the call is part of training, so that delayed scaling updates its histories.
+        out_dtype : dtype, optional
+            The dtype of the result, at least as wide as `compute`. Default: that of the rows.
         """
         rows = floating(rows, compute)
         key = "dynamic" if self.dynamic else ("product", rows.dtype)
         multiply = self._derived(key, lambda: self._product(rows.dtype))
-        product: Array = multiply(rows, self.bias_vector(bias), activation, compute)
+        product: Array = multiply(rows, self.bias_vector(bias), activation, compute, out_dtype)
         return product
 
     def _product(self, dtype: np.dtype[Any]) -> Product:
@@ -407,13 +409,14 @@ class Float(Form):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return the product with the kernel in its read dtype; the packed kernel is cached."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
         made = kernel.derived(("packed", read), lambda stored: self._packed(stored, read))
-        product: Array = ops.matmul(floating(rows, compute), made, bias=self.bias_vector(bias), activation=activation)
+        vector, rows = self.bias_vector(bias), floating(rows, compute)
+        product: Array = ops.matmul(rows, made, out_dtype=out_dtype, bias=vector, activation=activation)
         return product
 
     def _packed(self, stored: Array, read: np.dtype[Any]) -> PackedMatrix | Array:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import F32, Array
-from mp_core.layers import Layer
+from mp_core.layers import Dense, Layer
 from mp_core.layers.plans import ForwardPlan, UnseenError
 from mp_core.models.blocks import Shape
 from mp_core.models.gated_blocks import GatedEncoder, GatedSettings
@@ -23,6 +23,13 @@ _EXAMPLES = ((2, PAGE + 5), 8), ((1, 3, 2 * PAGE + 1), 9)
 """Two examples: the new tokens of sequences, and the pages of the cache. All sizes differ."""
 
 
+class Head(Dense):
+    """The product to the vocabulary. Its sums, in float32, are not rounded to the compute dtype."""
+
+    _matrix_name = "kernel"
+    _out_dtype = F32
+
+
 class CausalModel(TextNetwork):
     """A decoder and the product to the vocabulary: the layer ``lm_head``."""
 
@@ -32,14 +39,16 @@ class CausalModel(TextNetwork):
         cap = self.config.get("final_logit_softcapping")
         if cap is not None and not (isinstance(cap, int | float) and 0 < cap < np.inf):
             raise ValueError(f"final_logit_softcapping is {cap!r}; expected null or a positive number")
-        self.lm_head = self.encoder.dense("lm_head", self.settings.vocab_size, self.settings.hidden_size, bias=False)
+        shape = None, None, self.settings.hidden_size
+        self.lm_head = self.encoder.part(
+            Head, self.settings.vocab_size, use_bias=False, kernel_initializer="zeros", shape=shape, name="lm_head"
+        )
 
     def logits(self, hidden: Array) -> Array:
         """Return the logits of the vocabulary after each vector, in float32."""
-        logits = ops.cast(self.lm_head(hidden), F32)
+        logits: Array = self.lm_head(hidden)
         cap = self.config.get("final_logit_softcapping")
-        capped: Array = logits if cap is None else ops.multiply(ops.tanh(ops.multiply(logits, 1 / cap)), float(cap))
-        return capped
+        return logits if cap is None else ops.multiply(ops.tanh(ops.multiply(logits, 1 / cap)), float(cap))
 
     def names(self, prefix: str) -> dict[str, str]:
         """Return the path of each layer -> the start of its tensor names; the prefix does not apply to the head."""
