@@ -13,7 +13,7 @@ import mp_core
 from mp_core import config
 from mp_core.models.generation import Generator
 from mp_core.models.generation.cache import PAGE, NoPageError, PagedCache, Sequence
-from mp_core.models.generation.network import Steps, heads_of
+from mp_core.models.generation.network import CausalModel, Steps, heads_of
 from mp_core.models.generation.sampling import Sampling
 
 NAMES = ["qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text"]
@@ -250,3 +250,36 @@ def test_logits_are_not_rounded_to_the_compute_dtype(folder, policy):
     compute = generator.model.lm_head.compute_dtype
     assert logits.dtype == np.float32
     assert np.mean(logits.astype(np.float32) == mp_core.cast(logits, compute).astype(np.float32)) < 0.2
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory):
+    made = tmp_path_factory.mktemp("tied")
+    written(made, tie_word_embeddings=True, hidden_size=64)
+    return made
+
+
+@pytest.mark.parametrize(
+    "policy", ["int8_from_mixed_bfloat16", "int4/64_from_float32", "int4/dynamic/64_from_bfloat16"]
+)
+def test_codes_of_tied_words_are_in_memory_once(tied, tmp_path, monkeypatch, policy):
+    generator, prompts = Generator.from_folder(tied, policy), PROMPTS[:3]
+    word, head = generator.model.embeddings.word, generator.model.lm_head
+    assert isinstance(word.form.variables["codes"].source, mp_core.PackedMatrix)
+    assert word.form.variables["codes"] is head.form.variables["codes"]
+    found = generator.generate(prompts, 20, log_probabilities=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(CausalModel, "tie", lambda self: None)
+        apart = Generator.from_folder(tied, policy)
+    assert apart.weight_bytes - generator.weight_bytes == word.form.nbytes
+    assert apart.generate(prompts, 20, log_probabilities=1) == found
+    generator.save(tmp_path / "saved")
+    again = Generator.from_folder(tmp_path / "saved")
+    assert again.generate(prompts, 20, log_probabilities=1) == found
+    assert_same_bits(again.model.embeddings.word.matrix.values, apart.model.embeddings.word.matrix.values)
+
+
+def test_other_codes_of_tied_words_stay(tied):
+    policy = mp_core.dtype_policies.DTypePolicyMap("int8_from_mixed_bfloat16", {"lm_head": "mixed_bfloat16"})
+    model = Generator.from_folder(tied, policy).model
+    assert model.embeddings.word.form.variables.keys().isdisjoint(model.lm_head.form.variables)

@@ -10,7 +10,7 @@ def gather_numbers(
     indices: _Array,
     out: _Array,
     dst_format: int,
-    kind: tuple[int, bool, bool],
+    kind: tuple[int, bool, bool, int],
     scale: _Array,
     zero_point: _Array | None,
     group: int,

@@ -13,7 +13,7 @@ from mp_core.core.training cimport mp_taken_rows
 
 cdef extern from "library/look_up.h" nogil:
     ctypedef struct mp_table_codes:
-        int kind, packed, is_signed
+        int kind, packed, is_signed, panels
         const float *scale
         const int32_t *zero_point
         Py_ssize_t scales, group
@@ -109,14 +109,20 @@ def gather_numbers(cnp.ndarray table not None, cnp.ndarray indices not None, cnp
                    tuple kind not None, cnp.ndarray scale not None, cnp.ndarray zero_point, Py_ssize_t group):
     """Set out[i] to the dequantized row indices[i] of a table of codes; otherwise as :func:`gather`.
 
-    `kind` is (mp_code of the codes, whether a byte has two codes, whether these are signed). `scale` (float32) and
-    `zero_point` (int32 or None) are C-contiguous, with one row for each row of the table or a single row, and one
+    `kind` is (mp_code of the codes, whether a byte has two codes, whether these are signed, columns). `scale` (float32)
+    and `zero_point` (int32 or None) are C-contiguous, with one row for each row of the table or a single row, and one
     column for each `group` columns.
+
+    If columns is not 0, `table` is the data of a packed matrix of so many columns, of which `out` are some. `scale` has
+    shape (groups, columns), and `zero_point`, for int4 only, is int8 of that shape.
     """
     cdef mp_look_up t = describe(table, indices, out, dst_format)
-    t.codes.kind, t.codes.packed, t.codes.is_signed = kind
+    cdef Py_ssize_t columns = kind[3]
+    t.codes.kind, t.codes.packed, t.codes.is_signed = kind[:3]
     t.codes.scale, t.codes.group = <const float *>cnp.PyArray_DATA(scale), group
     t.codes.scales = cnp.PyArray_DIM(scale, 1) if cnp.PyArray_DIM(scale, 0) == t.limit else 0
+    if columns:
+        t.codes.panels, t.limit = 1, columns
     if zero_point is not None:
         t.codes.zero_point = <const int32_t *>cnp.PyArray_DATA(zero_point)
     look_up(&t, out)

@@ -6,7 +6,8 @@
  *
  * Ragged sequences may continue earlier ones: then keys and values, those of the new rows too, are rows of a cache, in
  * pages of a fixed number of rows. The cache has all rows of one head, then those of the next, so that a task reads
- * memory in order. A task copies the pages of a sequence side by side, unless they are neighbours already. If all sequences have one new row, a task computes all heads of queries that share a head of keys.
+ * memory in order. A task copies the pages of a sequence side by side, unless they are neighbours already. If all
+ * sequences have one new row, a task computes all heads of queries that share a head of keys.
  *
  * In near attention a query attends only to the keys from `before` rows before it to `after` rows after it. The queries
  * are cut into bands of 128. A task is a band, or an equal part of one, and multiplies the keys to which any query of

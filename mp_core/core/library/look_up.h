@@ -12,6 +12,9 @@ typedef struct {
     int kind;                  /* an mp_code: that of unpacked codes */
     int packed;                /* a byte has two codes */
     int is_signed;             /* ... which are signed */
+    int panels;                /* the table is the transpose of a packed matrix of codes of 8 bits or, if `packed`, of
+                                  int4; then the element g of its row r has the scale [g / group][r], and int4 also
+                                  that zero point, which is int8 */
     const float *scale;        /* NULL: the elements of the table are floats */
     const int32_t *zero_point; /* NULL: zeros */
     ptrdiff_t scales, group;   /* scales for each row of the table, or 0 if all rows share their scales; columns per

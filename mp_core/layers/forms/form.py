@@ -304,9 +304,13 @@ class Form:
             The dtype of the result, at least as wide as `compute`. Default: that of the rows.
         """
         rows = floating(rows, compute)
-        key = "dynamic" if self.dynamic else ("product", rows.dtype)
-        multiply = self._derived(key, lambda: self._product(rows.dtype))
-        product: Array = multiply(rows, self.bias_vector(bias), activation, compute, out_dtype)
+        product: Array = self.product_for(rows.dtype)(rows, self.bias_vector(bias), activation, compute, out_dtype)
+        return product
+
+    def product_for(self, dtype: np.dtype[Any]) -> Product:
+        """Return the function that multiplies rows of a dtype by the packed matrix, which is cached."""
+        key = "dynamic" if self.dynamic else ("product", dtype)
+        product: Product = self._derived(key, lambda: self._product(dtype))
         return product
 
     def _product(self, dtype: np.dtype[Any]) -> Product:
@@ -393,8 +397,8 @@ class Float(Form):
         return {self.geometry.name: floats}
 
     def assign(self, floats: Array, dtype: str) -> None:
-        """Assign the variable. A kernel in a memory map stays there and is cast at each read."""
-        if self.geometry.is_table or not self.variables[self.geometry.name].assign_from_file(floats):
+        """Assign the variable. A matrix in a memory map stays there and is cast at each read."""
+        if not self.variables[self.geometry.name].assign_from_file(floats):
             super().assign(floats, dtype)
 
     @property
@@ -403,9 +407,12 @@ class Float(Form):
         return stored
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return rows of a table; only these rows are cast."""
-        rows: Array = ops.take_rows(self.variables[self.geometry.name].numpy(), indices, compute)
-        return rows
+        """Return rows of a table; only these rows are cast, and in a file only they are read."""
+        variable = self.variables[self.geometry.name]
+        table, stored = variable.source, variable.true_dtype
+        first = compute if table.dtype is stored else stored  # rounded to the stored dtype, then to `compute`
+        rows: Array = ops.take_rows(table, indices, first)
+        return rows if first is compute else ops.cast(rows, compute)
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,

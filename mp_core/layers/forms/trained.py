@@ -82,7 +82,11 @@ class TrainedCodes(Codes):
             x = rounded(ops.divide(x, self._current_scale("inputs_")), -128 - zero, 127 - zero)
         lines = ops.multiply(self._current_codes(), self._element_scales())
         result: Array = ops.matmul(
-            x, lines.swapaxes(0, 1), out_dtype=out_dtype or rows.dtype, bias=self.bias_vector(bias), activation=activation
+            x,
+            lines.swapaxes(0, 1),
+            out_dtype=out_dtype or rows.dtype,
+            bias=self.bias_vector(bias),
+            activation=activation,
         )
         return result
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import F32, Array
+from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import Dense, Layer
 from mp_core.layers.plans import ForwardPlan, UnseenError
 from mp_core.models.blocks import Shape
@@ -49,6 +49,11 @@ class CausalModel(TextNetwork):
         logits: Array = self.lm_head(hidden)
         cap = self.config.get("final_logit_softcapping")
         return logits if cap is None else ops.multiply(ops.tanh(ops.multiply(logits, 1 / cap)), float(cap))
+
+    def tie(self) -> None:
+        """Let the table of words be the matrix of the head, in whose packed codes words are looked up."""
+        if self.embeddings.word.share_codes(self.lm_head):
+            self.lm_head.form.product_for(dtypes.parse(self.lm_head.compute_dtype))
 
     def names(self, prefix: str) -> dict[str, str]:
         """Return the path of each layer -> the start of its tensor names; the prefix does not apply to the head."""
