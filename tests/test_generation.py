@@ -8,10 +8,11 @@ import random_models
 from generating import END, PROMPTS, written
 from oracles import assert_same_bits
 
+import mp_core
 from mp_core import config
 from mp_core.models.generation import Generator
 from mp_core.models.generation.cache import PAGE, NoPageError, PagedCache, Sequence
-from mp_core.models.generation.network import Steps, heads_of
+from mp_core.models.generation.network import CausalModel, Steps, heads_of
 from mp_core.models.generation.sampling import Sampling
 
 NAMES = ["qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text"]
@@ -266,3 +267,45 @@ def test_a_stream_that_is_not_read_keeps_its_pages(folder):
         generator.generate(PROMPTS[1], 100)
     pieces.close()
     assert generator.generate(PROMPTS[1], 100).tokens
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "float16", "int8_from_mixed_bfloat16", "int4/64_from_float16"])
+def test_logits_are_not_rounded_to_the_compute_dtype(folder, policy):
+    generator, ids = Generator.from_folder(folder, policy), np.random.default_rng(2).integers(0, END, 50).tolist()
+    (logits,) = logits_of(generator, ids, [50])
+    compute = generator.model.lm_head.compute_dtype
+    assert logits.dtype == np.float32
+    assert np.mean(logits.astype(np.float32) == mp_core.cast(logits, compute).astype(np.float32)) < 0.2
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory):
+    made = tmp_path_factory.mktemp("tied")
+    written(made, tie_word_embeddings=True, hidden_size=64)
+    return made
+
+
+@pytest.mark.parametrize(
+    "policy", ["int8_from_mixed_bfloat16", "int4/64_from_float32", "int4/dynamic/64_from_bfloat16"]
+)
+def test_codes_of_tied_words_are_in_memory_once(tied, tmp_path, monkeypatch, policy):
+    generator, prompts = Generator.from_folder(tied, policy), PROMPTS[:3]
+    word, head = generator.model.embeddings.word, generator.model.lm_head
+    assert isinstance(word.form.variables["codes"].source, mp_core.PackedMatrix)
+    assert word.form.variables["codes"] is head.form.variables["codes"]
+    found = generator.generate(prompts, 20, log_probabilities=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(CausalModel, "tie", lambda self: None)
+        apart = Generator.from_folder(tied, policy)
+    assert apart.weight_bytes - generator.weight_bytes == word.form.nbytes
+    assert apart.generate(prompts, 20, log_probabilities=1) == found
+    generator.save(tmp_path / "saved")
+    again = Generator.from_folder(tmp_path / "saved")
+    assert again.generate(prompts, 20, log_probabilities=1) == found
+    assert_same_bits(again.model.embeddings.word.matrix.values, apart.model.embeddings.word.matrix.values)
+
+
+def test_other_codes_of_tied_words_stay(tied):
+    policy = mp_core.dtype_policies.DTypePolicyMap("int8_from_mixed_bfloat16", {"lm_head": "mixed_bfloat16"})
+    model = Generator.from_folder(tied, policy).model
+    assert model.embeddings.word.form.variables.keys().isdisjoint(model.lm_head.form.variables)

@@ -276,8 +276,10 @@ class KerasAWQ(KerasGPTQ):
             return super()._product(dtype)
         multiply, _ = product_of(self._as_stored(), None, False, dtype)
 
-        def product(rows: Array, bias: Any, activation: Activation | None, compute: Any) -> Array:
-            divided: Array = multiply(ops.cast(ops.divide(rows, scales), dtype), bias, activation, compute)
+        def product(
+            rows: Array, bias: Any, activation: Activation | None, compute: Any, out_dtype: Any = None
+        ) -> Array:
+            divided: Array = multiply(ops.cast(ops.divide(rows, scales), dtype), bias, activation, compute, out_dtype)
             return divided
 
         return product

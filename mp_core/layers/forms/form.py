@@ -284,7 +284,7 @@ class Form:
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return ``activation(rows @ kernel + bias)``, shape (..., outputs).
 
@@ -300,11 +300,17 @@ class Form:
             The compute dtype of the layer.
         training : bool
             Whether the call is part of training, so that delayed scaling updates its histories.
+        out_dtype : dtype, optional
+            The dtype of the result, at least as wide as `compute`. Default: that of the rows.
         """
         rows = floating(rows, compute)
-        key = "dynamic" if self.dynamic else ("product", rows.dtype)
-        multiply = self._derived(key, lambda: self._product(rows.dtype))
-        product: Array = multiply(rows, self.bias_vector(bias), activation, compute)
+        product: Array = self.product_for(rows.dtype)(rows, self.bias_vector(bias), activation, compute, out_dtype)
+        return product
+
+    def product_for(self, dtype: np.dtype[Any]) -> Product:
+        """Return the function that multiplies rows of a dtype by the packed matrix, which is cached."""
+        key = "dynamic" if self.dynamic else ("product", dtype)
+        product: Product = self._derived(key, lambda: self._product(dtype))
         return product
 
     def _product(self, dtype: np.dtype[Any]) -> Product:
@@ -391,8 +397,8 @@ class Float(Form):
         return {self.geometry.name: floats}
 
     def assign(self, floats: Array, dtype: str) -> None:
-        """Assign the variable. A kernel in a memory map stays there and is cast at each read."""
-        if self.geometry.is_table or not self.variables[self.geometry.name].assign_from_file(floats):
+        """Assign the variable. A matrix in a memory map stays there and is cast at each read."""
+        if not self.variables[self.geometry.name].assign_from_file(floats):
             super().assign(floats, dtype)
 
     @property
@@ -401,19 +407,23 @@ class Float(Form):
         return stored
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return rows of a table; only these rows are cast."""
-        rows: Array = ops.take_rows(self.variables[self.geometry.name].numpy(), indices, compute)
-        return rows
+        """Return rows of a table; only these rows are cast, and in a file only they are read."""
+        variable = self.variables[self.geometry.name]
+        table, stored = variable.source, variable.true_dtype
+        first = compute if table.dtype is stored else stored  # rounded to the stored dtype, then to `compute`
+        rows: Array = ops.take_rows(table, indices, first)
+        return rows if first is compute else ops.cast(rows, compute)
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return the product with the kernel in its read dtype; the packed kernel is cached."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
         made = kernel.derived(("packed", read), lambda stored: self._packed(stored, read))
-        product: Array = ops.matmul(floating(rows, compute), made, bias=self.bias_vector(bias), activation=activation)
+        vector, rows = self.bias_vector(bias), floating(rows, compute)
+        product: Array = ops.matmul(rows, made, out_dtype=out_dtype, bias=vector, activation=activation)
         return product
 
     def _packed(self, stored: Array, read: np.dtype[Any]) -> PackedMatrix | Array:

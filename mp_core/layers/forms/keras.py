@@ -253,13 +253,14 @@ class KerasFloat8(Float):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False,
+        training: bool = False, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return the product of float8 codes; while gradients are recorded, compose it of Keras' operations."""
         recording = current_recording()
         if recording is None or recording.noted_calls is None:
-            return Form.multiply(self, rows, bias, activation, compute)
-        return self._recorded(floating(rows, compute), bias, activation, training)
+            return Form.multiply(self, rows, bias, activation, compute, out_dtype=out_dtype)
+        outputs = self._recorded(floating(rows, compute), bias, activation, training)
+        return outputs if out_dtype is None else ops.cast(outputs, out_dtype)
 
     def _recorded(self, rows: Array, bias: Any, activation: Any, training: bool) -> Array:
         """Return the product, composed of operations whose "gradients" are the next scales and histories."""

@@ -15,7 +15,8 @@ from mp_core.ops import PackedMatrix
 __all__ = ["Inputs", "Product", "packed", "product_of"]
 
 Product = Callable[..., Array]
-"""A product with one matrix: a function of rows, bias, activation and the compute dtype of the layer."""
+"""A product with one matrix: a function of rows, bias, activation, the compute dtype of the layer, and the dtype of the
+result; the latter is by default that of the rows, for float8 the compute dtype."""
 
 
 class Inputs(NamedTuple):
@@ -47,15 +48,21 @@ def product_of(
     if inputs is None:
         multiply: Any = ops.dynamic_matmul if dynamic else ops.matmul
         kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
-        return lambda rows, bias, activation, _: multiply(rows, kernel, bias=bias, activation=activation), kernel
+
+        def multiply_rows(rows: Array, bias: Any, activation: Any, _: Any, out_dtype: Any = None) -> Array:
+            product: Array = multiply(rows, kernel, out_dtype=out_dtype, bias=bias, activation=activation)
+            return product
+
+        return multiply_rows, kernel
     assert isinstance(lines, QuantizedArray)
     scale, packed_codes = inputs.scale, ops.pack(lines.T)
     if inputs.zero_point is None:
         codes = dtypes.name_of(lines.dtype)
 
-        def multiply_float8(rows: Array, bias: Any, activation: Any, compute: np.dtype[Any]) -> Array:
+        def multiply_float8(rows: Array, bias: Any, activation: Any, compute: Any, out_dtype: Any = None) -> Array:
             left = ops.cast(quantize(rows, dtype=codes, scale=scale).values, "bfloat16")  # the cast is exact
-            product: Array = ops.matmul(left, packed_codes, out_dtype=compute, bias=bias, activation=activation)
+            out_dtype = compute if out_dtype is None else out_dtype
+            product: Array = ops.matmul(left, packed_codes, out_dtype=out_dtype, bias=bias, activation=activation)
             return product
 
         return multiply_float8, packed_codes
@@ -65,7 +72,8 @@ def product_of(
         sums -= lines.zero_point.reshape(-1) * zero_point.sum(dtype=np.int64)
     offset = ops.cast(-sums * lines.scale.reshape(-1).astype(np.float64), "float32")  # contribution of zero points
 
-    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any) -> Array:
+    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any, out_dtype: Any = None) -> Array:
+        rows = rows if out_dtype is None else ops.cast(rows, out_dtype)  # the codes do not change
         vector = offset if bias is None else offset + bias
         return ops.fixed_matmul(rows, packed_codes, scale, zero_point, bias=vector, activation=activation)
 

@@ -53,7 +53,10 @@ class PagedCache:
     """
 
     def __init__(self, heads: Listed[tuple[int, int]], dtype: Any, pages: int) -> None:
-        shapes = [(pages * PAGE, *shape) for shape in heads]
+        self.rows = pages * PAGE
+        shapes = [
+            (count * self.rows, size) for count, size in heads
+        ]  # a head after the other: attention reads in order
         self.keys, self.values = ([np.zeros(shape, dtypes.parse(dtype)) for shape in shapes] for _ in range(2))
         self._users = [0] * pages
         self._free = set(range(pages))

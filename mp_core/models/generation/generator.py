@@ -128,6 +128,8 @@ class Generator(TextModel):
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         super()._read_weights(policy)
+        if self.kernel_names["lm_head"] == f"{self.tensor_names['embeddings/word']}weight":
+            self.model.tie()
         decoder = decoder_of(self.model)
         self._cache = PagedCache(heads_of(decoder.settings), decoder.blocks[0].compute_dtype, self._pages)
         self._steps = Steps(self.model, self._cache)

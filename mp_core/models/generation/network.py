@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from mp_core import ops
-from mp_core.arrays import F32, Array
-from mp_core.layers import Layer
+from mp_core.arrays import F32, Array, dtypes
+from mp_core.layers import Dense, Layer
 from mp_core.layers.plans import ForwardPlan, UnseenError
 from mp_core.models.blocks import Shape
 from mp_core.models.gated_blocks import GatedEncoder, GatedSettings
@@ -26,6 +26,13 @@ _EXAMPLES = ((PAGE + 5, 2), 8), ((3, 1, 4, 2), 9)
 sizes differ, and the numbers of pages and sequences do not differ by the same number in both."""
 
 
+class Head(Dense):
+    """The product to the vocabulary. Its sums, in float32, are not rounded to the compute dtype."""
+
+    _matrix_name = "kernel"
+    _out_dtype = F32
+
+
 class CausalModel(TextNetwork):
     """A decoder and the product to the vocabulary: the layer ``lm_head``."""
 
@@ -35,14 +42,21 @@ class CausalModel(TextNetwork):
         cap = self.config.get("final_logit_softcapping")
         if cap is not None and not (isinstance(cap, int | float) and 0 < cap < np.inf):
             raise ValueError(f"final_logit_softcapping is {cap!r}; expected null or a positive number")
-        self.lm_head = self.encoder.dense("lm_head", self.settings.vocab_size, self.settings.hidden_size, bias=False)
+        shape = None, None, self.settings.hidden_size
+        self.lm_head = self.encoder.part(
+            Head, self.settings.vocab_size, use_bias=False, kernel_initializer="zeros", shape=shape, name="lm_head"
+        )
 
     def logits(self, hidden: Array) -> Array:
         """Return the logits of the vocabulary after each vector, in float32."""
-        logits = ops.cast(self.lm_head(hidden), F32)
+        logits: Array = self.lm_head(hidden)
         cap = self.config.get("final_logit_softcapping")
-        capped: Array = logits if cap is None else ops.multiply(ops.tanh(ops.multiply(logits, 1 / cap)), float(cap))
-        return capped
+        return logits if cap is None else ops.multiply(ops.tanh(ops.multiply(logits, 1 / cap)), float(cap))
+
+    def tie(self) -> None:
+        """Let the table of words be the matrix of the head, in whose packed codes words are looked up."""
+        if self.embeddings.word.share_codes(self.lm_head):
+            self.lm_head.form.product_for(dtypes.parse(self.lm_head.compute_dtype))
 
     def names(self, prefix: str) -> dict[str, str]:
         """Return the path of each layer -> the start of its tensor names; the prefix does not apply to the head."""
@@ -108,20 +122,21 @@ class Steps:
         other. All keys and values are stored in the pages of the sequences, which must be there already; those of
         proposed tokens do not count as stored until the caller notes them in the cache.
         """
-        arrays = _inputs(sequences, counts, [[] for _ in counts] if proposals is None else proposals)
+        arrays = _inputs(sequences, counts, [[] for _ in counts] if proposals is None else proposals, self._cache.rows)
         keys, values = self._cache.keys, self._cache.values
         if self._plan is None:
             found: Array = self._step(*arrays, keys, values)
         else:
-            found = self._plan.run_rows([*leaves(arrays), *keys, *values], self._sizes(arrays, len(keys[0])))
+            found = self._plan.run_rows([*leaves(arrays), *keys, *values], self._sizes(arrays, keys))
         for sequence, count in zip(sequences, counts, strict=True):
             self._cache.note(sequence, sequence.stored + count)
         return found
 
-    def _sizes(self, arrays: "_Arrays", rows: int) -> tuple[int, ...]:
+    def _sizes(self, arrays: "_Arrays", keys: list[Array]) -> tuple[int, ...]:
         ids, _, paged, ends = arrays
         tokens = (len(ids) * n for n in self._model.settings.rows_of_token)
-        return len(ids), len(paged.past), len(paged.pages), rows, len(ends) - 1, *tokens
+        rows = dict.fromkeys(map(len, keys))  # one number if all blocks have as many heads
+        return len(ids), len(paged.past), len(paged.pages), *rows, len(ends) - 1, *tokens
 
     def _example(self, counts: tuple[int, ...], pages: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return example arguments for sequences of so many new tokens, and their sizes."""
@@ -130,15 +145,15 @@ class Steps:
         sequences, proposals = [Sequence([0] * count) for count in counts], [[0] * n for n in range(len(counts))]
         for sequence, count, proposed in zip(sequences, counts, proposals, strict=True):
             cache.grow(sequence, count + len(proposed))
-        arrays = _inputs(sequences, list(counts), proposals)
-        return (*arrays, cache.keys, cache.values), self._sizes(arrays, len(cache.keys[0]))
+        arrays = _inputs(sequences, list(counts), proposals, cache.rows)
+        return (*arrays, cache.keys, cache.values), self._sizes(arrays, cache.keys)
 
 
 _Arrays = tuple[Array, Array, Pages, Array]
 """Token ids, the offsets of sequences in them, where keys and values are, and the offsets of the pieces of tokens."""
 
 
-def _inputs(sequences: list[Sequence], counts: list[int], proposals: Listed[list[int]]) -> _Arrays:
+def _inputs(sequences: list[Sequence], counts: list[int], proposals: Listed[list[int]], rows: int) -> _Arrays:
     """Return the arrays for the next tokens of sequences and the tokens proposed to follow them."""
     new, spans, ends = [], [], [0]
     for s, count, proposed in zip(sequences, counts, proposals, strict=True):
@@ -152,7 +167,7 @@ def _inputs(sequences: list[Sequence], counts: list[int], proposals: Listed[list
     )
     paged = Pages(
         _integers([span.start for span in spans]), _integers(chain.from_iterable(pages)),
-        _integers(accumulate(map(len, pages), initial=0)), _integers(chain.from_iterable(places)),
+        _integers(accumulate(map(len, pages), initial=0)), _integers(chain.from_iterable(places)), _integers([rows]),
     )  # fmt: skip
     offsets = accumulate(map(len, new), initial=0)
     return _integers(chain.from_iterable(new)), _integers(offsets), paged, _integers(ends)
