@@ -47,11 +47,11 @@ def test_options_of_one_name_have_one_meaning():
 @pytest.mark.parametrize(
     ("name", "commands"),
     [
-        ("json", set(COMMANDS) - {"embed", "generate", "serve", "completion", "help", "version"}),
+        ("json", set(COMMANDS) - {"embed", "serve", "completion", "help", "version"}),
         ("output", {"embed", "choose", "convert", "tune", "run"}),
         ("threads", set(COMMANDS) - {"completion", "help", "version"}),
         ("quiet", set(COMMANDS) - {"info", "verify-machine", "completion", "help", "version"}),
-        ("no-progress", {"embed", "choose", "tune", "convert", "inspect", "verify", "demo"}),
+        ("no-progress", {"embed", "generate", "choose", "tune", "convert", "inspect", "verify", "demo"}),
         ("policy", {"embed", "generate", "serve", "tune", "profile", "convert", "choose", "demo", "run"}),
         ("policies", {"choose", "demo"}),
         ("plot", {"profile", "bench", "tune"}),

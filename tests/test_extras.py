@@ -56,7 +56,7 @@ def test_no_message_or_page_installs_a_package_under_our_name_from_an_index():
 
 def test_every_package_of_the_extras_that_users_name_has_its_command():
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    users = ("demo", "serve", "dask", "sklearn", "threads", "plot")
+    users = ("demo", "chat", "serve", "dask", "sklearn", "threads", "plot")
     packages = {entry.split(">")[0] for user in users for entry in groups[user] if not entry.startswith("mp-core[")}
     commands = {name for command in extras._PACKAGES.values() for name in command.split()}
     assert packages <= commands

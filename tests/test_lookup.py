@@ -7,6 +7,7 @@ from oracles import assert_same_bits
 import mp_core as mp
 from mp_core import ops
 from mp_core.dtypes import parse
+from mp_core.ops.lookup import has_rows
 
 TABLES = {
     "int8 rows": {"axis": 0},
@@ -95,3 +96,27 @@ def test_an_index_outside_of_the_table_is_named(options, rng):
     q = mp.quantize(rng.standard_normal((11, 8)).astype(np.float32), **options)
     with pytest.raises(IndexError):
         ops.take_rows(q, np.array([0, 11]), parse("float32"))
+
+
+@pytest.mark.parametrize("group", [None, 8, 40])
+@pytest.mark.parametrize(
+    ("dtype", "symmetric"), [("int8", True), ("int4", True), ("int4", False), ("float8_e4m3fn", True)]
+)
+@pytest.mark.parametrize("rows", [1, 64, 150])
+def test_columns_of_a_packed_matrix_are_rows_of_its_transpose(rng, group, dtype, symmetric, rows):
+    floats = rng.standard_normal((rows, 92), np.float32)
+    table = mp.quantize(floats, axis=0, dtype=dtype, group_size=group, symmetric=symmetric)
+    packed, indices = mp.pack(table.T), np.array([[0, rows - 1], [rows // 2, 0]])
+    assert has_rows(packed)
+    for out in ("float32", "bfloat16", "float16"):
+        expected = mp.cast(mp.dequantize(table), out)[indices]
+        assert_same_bits(ops.take_rows(packed, indices, parse(out)), expected)
+    with pytest.raises(IndexError, match=f"which has {rows} rows"):
+        ops.take_rows(packed, np.array([rows]), parse("float32"))
+
+
+def test_packed_floats_are_not_looked_up():
+    packed = mp.pack(np.eye(8, dtype=np.float32))
+    assert not has_rows(packed)
+    with pytest.raises(TypeError, match="packed codes with scales in float32"):
+        ops.take_rows(packed, np.array([0]), parse("float32"))

@@ -17,6 +17,7 @@ import mp_core as mp
 from mp_core import layers
 from mp_core.autocast import AutoCastVariable
 from mp_core.checkpoint import open_tensors, save_tensors
+from mp_core.core.convert import file_map
 from mp_core.models import BertEncoder
 from mp_core.policies.autocast.memory import RecomputedArray, drop_pages
 from mp_core.tf_keras.mixed_precision import AutoCastVariable as TFVariable
@@ -271,3 +272,18 @@ def test_a_kernel_of_another_type_is_cast_out_of_its_file(tmp_path, rng):
     np.testing.assert_array_equal(layer.matrix, expected)
     np.testing.assert_array_equal(layer(np.eye(7, dtype=np.float32)), expected.T)
     np.testing.assert_array_equal(layer.get_weights()[0], expected.T)
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize("stored", ["float32", "bfloat16"])
+def test_rows_of_a_table_are_read_from_its_file(tmp_path, rng, policy, stored):
+    floats, indices = mp.cast(rng.standard_normal((5, 7)), stored), np.array([4, 0, 4])
+    layer = layers.Embedding(5, 7, dtype=policy)
+    layer.build()
+    layer.set_matrix(_mapped(tmp_path, floats))
+    assert layer.embeddings.source.dtype == floats.dtype
+    assert file_map(layer.embeddings.source) is not None
+    expected = mp.cast(mp.cast(floats, layer.variable_dtype), layer.compute_dtype)[indices]
+    np.testing.assert_array_equal(layer(indices), expected)
+    np.testing.assert_array_equal(mp.compile(layer, indices)(indices), expected)
+    np.testing.assert_array_equal(layer.get_weights()[0], mp.cast(floats, layer.variable_dtype))

@@ -16,16 +16,18 @@ PAGE = 16
 def in_pieces(parts, dtype, pages, counts, **how):
     """Return the attention of one sequence, computed `counts` rows at a time."""
     q, k, v = parts
-    keys, values = (np.zeros(((pages.max() + 1) * PAGE, *x.shape[1:]), q.dtype) for x in (k, v))
+    rows, heads = (pages.max() + 1) * PAGE, k.shape[1]
+    keys, values = (np.zeros((heads * rows, x.shape[2]), q.dtype) for x in (k, v))
     done, found = 0, []
     for count in counts:
-        rows = np.arange(done, done + count)
-        places = (pages[rows // PAGE] * PAGE + rows % PAGE).astype(np.int32)
-        for x, to in ((k, keys), (v, values)):
-            store_rows(x[rows], places, to)
+        own = np.arange(done, done + count)
+        places = pages[own // PAGE] * PAGE + own % PAGE
         used = -(-(done + count) // PAGE)
-        where = Pages(np.array([done], np.int32), pages[:used], np.array([0, used], np.int32), places)
-        found.append(paged_attention(q[rows], keys, values, np.array([0, count], np.int32), where, PAGE, **how))
+        where = Pages(*(np.array(x, np.int32) for x in ([done], pages[:used], [0, used], places, [rows])))
+        for x, to in ((k, keys), (v, values)):
+            store_rows(x[own], where, to)
+        offsets = np.array([0, count], np.int32)
+        found.append(paged_attention(q[own], keys, values, offsets, where, PAGE, heads, **how))
         done += count
     return np.concatenate(found)
 
@@ -52,19 +54,22 @@ def test_sequences_of_a_batch_do_not_change_each_other(rng):
     used = -(-lengths // PAGE)
     starts = np.concatenate([[0], np.cumsum(used)]).astype(np.int32)
     pages = rng.permutation(starts[-1]).astype(np.int32)
-    keys, values = (rng.standard_normal((len(pages) * PAGE, 3, 8), np.float32) for _ in range(2))
+    keys, values = (rng.standard_normal((3, len(pages) * PAGE, 8), np.float32) for _ in range(2))
+    flat = [x.reshape(-1, 8) for x in (keys, values)]
     owner = np.repeat(np.arange(4), np.diff(offsets))
     at = past[owner] + np.arange(70) - offsets[owner]
     places = (pages[starts[owner] + at // PAGE] * PAGE + at % PAGE).astype(np.int32)
-    store_rows(k, places, keys), store_rows(v, places, values)
-    found = paged_attention(q, keys, values, offsets, Pages(past, pages, starts, places), PAGE, softcap=2.0)
+    where = Pages(past, pages, starts, places, np.array([len(pages) * PAGE], np.int32))
+    store_rows(k, where, flat[0]), store_rows(v, where, flat[1])
+    found = paged_attention(q, *flat, offsets, where, PAGE, 3, softcap=2.0)
     for i, (begin, end) in enumerate(itertools.pairwise(offsets)):
         rows = np.concatenate([np.arange(p * PAGE, (p + 1) * PAGE) for p in pages[starts[i] : starts[i + 1]]] or [[]])
         own = rows[: lengths[i]].astype(int)
         queries = np.zeros((lengths[i], 6, 8), np.float32)
         queries[past[i] :] = q[begin:end]
         whole = np.array([0, lengths[i]], np.int32)
-        expected = mp.ops.ragged_attention(queries, keys[own], values[own], whole, is_causal=True, softcap=2.0)
+        parts = queries, *(np.swapaxes(x[:, own], 0, 1) for x in (keys, values))
+        expected = mp.ops.ragged_attention(*parts, whole, is_causal=True, softcap=2.0)
         assert_same_bits(found[begin:end], expected[past[i] :])
 
 

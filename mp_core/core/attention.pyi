@@ -3,7 +3,7 @@ from typing import Any
 import numpy as np
 
 _Array = np.ndarray[Any, Any]
-_Ragged = tuple[_Array, tuple[_Array, float] | None, tuple[_Array, _Array, _Array, int] | None]
+_Ragged = tuple[_Array, tuple[_Array, float] | None, tuple[_Array, _Array, _Array, _Array, int, int] | None]
 
 def attention(
     fmt: int,

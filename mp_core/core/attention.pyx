@@ -28,21 +28,23 @@ cdef mp_head_strides strides_of(cnp.ndarray x, int head, int row) noexcept:
 cdef void describe(mp_attention *t, tuple operands, int fmt, int rows) noexcept:
     """Describe the products ``query[i, :, h] @ key[i, :, h].T`` and ``scores @ value[i, :, h]``, without the result.
 
-    `rows` is the axis of the rows: 1, or 0 for ragged arrays, which have no axis of sequences.
+    `rows` is the axis of the rows: 1, or 0 for ragged arrays, which have no axis of sequences. Keys and values in pages
+    have no axis of heads either.
     """
     cdef cnp.ndarray query = operands[0], key = operands[1], value = operands[2]
     cdef mp_product *scores = &t.scores
     cdef mp_product *context = &t.context
     cdef Py_ssize_t size = mp_element_bytes[fmt]
-    scores.k, context.n = cnp.PyArray_DIM(key, rows + 2), cnp.PyArray_DIM(value, rows + 2)
+    cdef int last = cnp.PyArray_NDIM(key) - 1
+    scores.k, context.n = cnp.PyArray_DIM(key, last), cnp.PyArray_DIM(value, last)
     scores.a.data, scores.a.format, scores.a.size = cnp.PyArray_BYTES(query), fmt, size
     scores.a.rs, scores.a.cs = cnp.PyArray_STRIDE(query, rows), cnp.PyArray_STRIDE(query, rows + 2)
     scores.b.data, scores.b.format = cnp.PyArray_BYTES(key), fmt
-    scores.b.rs, scores.b.cs = cnp.PyArray_STRIDE(key, rows + 2), cnp.PyArray_STRIDE(key, rows)
+    scores.b.rs, scores.b.cs = cnp.PyArray_STRIDE(key, last), cnp.PyArray_STRIDE(key, rows)
     scores.out.size, scores.common.epilogue.out_format = 4, MP_F32
     context.a.format, context.a.size, context.a.cs = fmt, size, size
     context.b.data, context.b.format = cnp.PyArray_BYTES(value), fmt
-    context.b.rs, context.b.cs = cnp.PyArray_STRIDE(value, rows), cnp.PyArray_STRIDE(value, rows + 2)
+    context.b.rs, context.b.cs = cnp.PyArray_STRIDE(value, rows), cnp.PyArray_STRIDE(value, last)
     context.common.epilogue.out_format, context.out.size = <mp_format>fmt, size
     t.query, t.key, t.value = (
         strides_of(query, rows + 1, rows), strides_of(key, rows + 1, rows), strides_of(value, rows + 1, rows))
@@ -65,10 +67,12 @@ cdef int add_sequences(mp_attention *t, cnp.ndarray offsets, tuple dropout, tupl
         t.dropout.key, rate = <const uint32_t *>cnp.PyArray_DATA(<cnp.ndarray>dropout[0]), dropout[1]
         t.dropout.least, t.dropout.factor = <uint64_t>ceil(rate * 2.0**53), 1 / (1 - rate)
     if pages is not None:
-        t.ragged.past, t.ragged.pages, t.ragged.starts, t.ragged.page = (
+        t.ragged.past, t.ragged.pages, t.ragged.starts, t.ragged.rows = (
             <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[0]),
             <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[1]),
-            <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[2]), pages[3])
+            <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[2]),
+            <const int32_t *>cnp.PyArray_DATA(<cnp.ndarray>pages[3]))
+        t.ragged.page, t.sharing = pages[4], t.heads // <Py_ssize_t>pages[5]
     return 0
 
 
@@ -78,9 +82,9 @@ cdef int describe_all(mp_attention *t, int fmt, tuple operands, tuple scale, tup
     cdef float factor = scale[0], softcap = scale[1]
     t.scale.outer, t.before, t.after = factor, reach[0], reach[1]
     t.sequences = cnp.PyArray_DIM(operands[0], 0)
+    describe(t, operands, fmt, 1 if ragged is None else 0)
     if ragged is not None:
         add_sequences(t, ragged[0], ragged[1], ragged[2])
-    describe(t, operands, fmt, 1 if ragged is None else 0)
     if keep is not None:
         t.keep.data, t.keep.by = <const uint8_t *>cnp.PyArray_DATA(keep), strides_of(keep, 1, 2)
     if bias is not None:
@@ -117,9 +121,10 @@ def attention(int fmt, tuple operands not None, cnp.ndarray out not None, tuple 
         to ``offsets[i + 1]``. Offsets are int32, ascending and not beyond the last row. `keep` is None, and the bias
         has shape (1, heads, at least the longest length, the same). Dropout is (key, rate): the key is uint32 (seed,
         draw), C-contiguous and read when the operation runs; rate, below 1, is the share of dropped weights. Pages are
-        (past, pages, starts, rows of a page), arrays of int32, C-contiguous, without bias and dropout: sequence i
-        continues one of past[i] rows. Its keys and values, those of its own rows too, are in the pages from
-        ``pages[starts[i]]`` to ``pages[starts[i + 1] - 1]`` of `key` and `value`.
+        (past, pages, starts, rows, rows of a page, key heads), arrays of int32, C-contiguous, without bias and dropout:
+        sequence i continues one of past[i] rows. `key` and `value` have shape (key heads * rows[0], size). The keys and
+        values of a sequence, those of its own rows too, are in the pages from ``pages[starts[i]]`` to
+        ``pages[starts[i + 1] - 1]`` of each head.
     """
     cdef mp_attention t
     memset(&t, 0, sizeof(t))

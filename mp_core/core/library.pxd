@@ -418,6 +418,7 @@ cdef extern from "library/attention.h" nogil:
         const int32_t *past
         const int32_t *pages
         const int32_t *starts
+        const int32_t *rows
         Py_ssize_t page
 
     ctypedef struct mp_attention:

@@ -13,7 +13,7 @@ from mp_core.core.training cimport mp_taken_rows
 
 cdef extern from "library/look_up.h" nogil:
     ctypedef struct mp_table_codes:
-        int kind, packed, is_signed
+        int kind, packed, is_signed, panels
         const float *scale
         const int32_t *zero_point
         Py_ssize_t scales, group
@@ -30,8 +30,9 @@ cdef extern from "library/look_up.h" nogil:
     ctypedef struct mp_store:
         const char *x
         const int32_t *places
+        const int32_t *head_rows
         char *to
-        Py_ssize_t rows, bytes, x_stride, to_stride
+        Py_ssize_t rows, heads, bytes, x_row, x_head
 
     ctypedef struct mp_places:
         const int32_t *ids
@@ -108,14 +109,20 @@ def gather_numbers(cnp.ndarray table not None, cnp.ndarray indices not None, cnp
                    tuple kind not None, cnp.ndarray scale not None, cnp.ndarray zero_point, Py_ssize_t group):
     """Set out[i] to the dequantized row indices[i] of a table of codes; otherwise as :func:`gather`.
 
-    `kind` is (mp_code of the codes, whether a byte has two codes, whether these are signed). `scale` (float32) and
-    `zero_point` (int32 or None) are C-contiguous, with one row for each row of the table or a single row, and one
+    `kind` is (mp_code of the codes, whether a byte has two codes, whether these are signed, columns). `scale` (float32)
+    and `zero_point` (int32 or None) are C-contiguous, with one row for each row of the table or a single row, and one
     column for each `group` columns.
+
+    If columns is not 0, `table` is the data of a packed matrix of so many columns, of which `out` are some. `scale` has
+    shape (groups, columns), and `zero_point`, for int4 only, is int8 of that shape.
     """
     cdef mp_look_up t = describe(table, indices, out, dst_format)
-    t.codes.kind, t.codes.packed, t.codes.is_signed = kind
+    cdef Py_ssize_t columns = kind[3]
+    t.codes.kind, t.codes.packed, t.codes.is_signed = kind[:3]
     t.codes.scale, t.codes.group = <const float *>cnp.PyArray_DATA(scale), group
     t.codes.scales = cnp.PyArray_DIM(scale, 1) if cnp.PyArray_DIM(scale, 0) == t.limit else 0
+    if columns:
+        t.codes.panels, t.limit = 1, columns
     if zero_point is not None:
         t.codes.zero_point = <const int32_t *>cnp.PyArray_DATA(zero_point)
     look_up(&t, out)
@@ -220,15 +227,18 @@ def count_places(cnp.ndarray ids not None, int32_t padding, cnp.ndarray places n
                       mp_cost(0, 0, MP_NO_ARITHMETIC, 2 * cnp.PyArray_NBYTES(ids)))
 
 
-def store_rows(cnp.ndarray x not None, cnp.ndarray places not None, cnp.ndarray to not None):
-    """Set to[places[i]] = x[i].
+def store_rows(cnp.ndarray x not None, cnp.ndarray places not None, cnp.ndarray head_rows not None,
+               cnp.ndarray to not None):
+    """Set to[head * head_rows[0] + places[i]] = x[i, head].
 
-    Both have the same dtype and rows of the same length, which are contiguous. `places` is int32, C-contiguous, without
-    duplicates and within `to`.
+    Both have the same dtype and rows of the same length, which are contiguous; `to` is C-contiguous. The other arrays
+    are int32 and C-contiguous. `places` has no duplicates and is below ``head_rows[0]``.
     """
     cdef mp_store t
     memset(&t, 0, sizeof(t))
     t.x, t.places, t.to = cnp.PyArray_BYTES(x), <const int32_t *>cnp.PyArray_DATA(places), cnp.PyArray_BYTES(to)
-    t.rows, t.x_stride, t.to_stride = cnp.PyArray_DIM(x, 0), cnp.PyArray_STRIDE(x, 0), cnp.PyArray_STRIDE(to, 0)
-    t.bytes = cnp.PyArray_NBYTES(to) // max(cnp.PyArray_DIM(to, 0), 1)
-    run_operation(MP_OPERATION_STORE, &t, "store", to, mp_cost(t.rows, 0, MP_NO_ARITHMETIC, 2 * t.rows * t.bytes))
+    t.head_rows, t.bytes = <const int32_t *>cnp.PyArray_DATA(head_rows), cnp.PyArray_STRIDE(to, 0)
+    t.rows, t.heads = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, 1)
+    t.x_row, t.x_head = cnp.PyArray_STRIDE(x, 0), cnp.PyArray_STRIDE(x, 1)
+    run_operation(MP_OPERATION_STORE, &t, "store", to,
+                  mp_cost(t.rows, 0, MP_NO_ARITHMETIC, 2 * t.rows * t.heads * t.bytes))

@@ -1,6 +1,8 @@
 """Fully connected layer."""
 
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 from mp_core import ops
 from mp_core.arrays import Array
@@ -59,6 +61,8 @@ class Dense(AdaptableLayer):
     kernel_scale: AutoCastVariable
     bias: AutoCastVariable | None
     supports_masking = True
+    _out_dtype: ClassVar[np.dtype[Any] | None] = None
+    """The dtype of the outputs, if it is not that of the inputs."""
     _repr_arguments = ("units",)
     _options = ("units", "activation", "use_bias", "kernel_initializer", "bias_initializer")
 
@@ -98,7 +102,7 @@ class Dense(AdaptableLayer):
             )
         lora = self._lora
         fused = activations.FUSED.get(self.activation) if lora is None else None
-        outputs = self.form.multiply(inputs, self.bias, fused, self._compute, training)
+        outputs = self.form.multiply(inputs, self.bias, fused, self._compute, training, self._out_dtype)
         if lora is not None:
             outputs = self._adapted(outputs, lora, inputs)
         return outputs if fused or self.activation is None else self.activation(outputs)

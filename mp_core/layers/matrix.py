@@ -129,6 +129,19 @@ class MatrixLayer(Layer):
         if policy != self._policy():
             self._set_policy(policy)
 
+    def share_codes(self, other: "MatrixLayer") -> bool:
+        """Store the codes of another layer instead of equal ones of this layer; return False if the forms differ.
+
+        Both must have been set to the same floats or codes. The other layer owns the variables.
+        """
+        mine, theirs = self.form, other.form
+        alike = type(mine) is type(theirs) is Codes and mine.variables_of() == theirs.variables_of()
+        if not alike or mine.policy.scheme != theirs.policy.scheme:
+            return False
+        self._variables[:] = [v for v in self._variables if not any(v is own for own in mine.variables.values())]
+        mine.variables = theirs.variables
+        return True
+
     def _matrix_error(self, reason: str) -> ValueError:
         geometry = self.form.geometry
         return ValueError(f"the {geometry.name} of layer '{geometry.owner}' cannot be set: {reason}")

@@ -12,7 +12,7 @@ class Past(NamedTuple):
     """The keys and values of the earlier tokens of sequences."""
 
     pages: Pages
-    keys: list[Array]  # For each block (rows, heads, size).
+    keys: list[Array]  # For each block (heads * rows, size).
     values: list[Array]
     length: int  # The rows of a page.
 
@@ -28,7 +28,8 @@ class Past(NamedTuple):
         softcap: float | None,
     ) -> Array:
         """Store new keys and values, and return the attention of the new queries to all of them."""
-        keys = store_rows(key, self.pages.places, self.keys[block])
-        values = store_rows(value, self.pages.places, self.values[block])
+        keys = store_rows(key, self.pages, self.keys[block])
+        values = store_rows(value, self.pages, self.values[block])
         assert offsets is not None, "sequences with a past are ragged"
-        return paged_attention(query, keys, values, offsets, self.pages, self.length, scale, reach, softcap)
+        how = (self.length, key.shape[-2], scale, reach, softcap)
+        return paged_attention(query, keys, values, offsets, self.pages, *how)

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -87,6 +87,21 @@ class Tokenizer:
         """Return the index of a token; None if the vocabulary does not have it."""
         index: int | None = self._tokenizer.token_to_id(token)
         return index
+
+    def knows(self, index: int) -> bool:
+        """Return whether an index has a token; a network's vocabulary may be longer than the tokenizer's."""
+        return self._tokenizer.id_to_token(index) is not None
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """The index of each token, added ones included."""
+        found: dict[str, int] = self._tokenizer.get_vocab()
+        return found
+
+    @property
+    def named(self) -> Mapping[str, str]:
+        """Entry such as ``mask_token`` -> the special token."""
+        return self._named
 
     def __call__(
         self, texts: Sequence[str], special: bool = True, *, from_start: bool | None = None

@@ -222,6 +222,7 @@ def convolve_quantized(
     windows: Windows,
     scales: Array | None = None,
     zeros: Array | None = None,
+    out_dtype: Any = None,
     bias: Any = None,
     activation: str | None = None,
 ) -> Array:
@@ -229,7 +230,7 @@ def convolve_quantized(
 
     Without `scales` the bits are those of :func:`dynamic_matmul` of the matrix of windows: each has its own scale. With
     `scales` and `zeros`, contiguous float32 and int32 of shape (k,), they are those of :func:`fixed_matmul`. Padding is
-    quantized like other elements. `b` has the shape (k, n); the result has the type of `a`.
+    quantized like other elements. `b` has the shape (k, n); the result has by default the type of `a`.
     """
     activation_named(activation)
     k, filters = b.shape
@@ -239,8 +240,9 @@ def convolve_quantized(
     check_depth(I8, k, b, None)
     x = _with_contiguous_channels(a if name_of(a.dtype) in WIDE else cast(a, F32))
     bias = None if bias is None else as_vector(bias, filters, "bias", F32)
-    outputs = multiply_windows(x, b, windows, x.dtype, bias, activation, (scales, zeros), quantizes=True)
-    return outputs if x.dtype == a.dtype else cast(outputs, a.dtype)
+    target = a.dtype if out_dtype is None else parse(out_dtype)
+    wide = target if name_of(target) in WIDE else F32
+    return cast(multiply_windows(x, b, windows, wide, bias, activation, (scales, zeros), quantizes=True), target)
 
 
 @recordable

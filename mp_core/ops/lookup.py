@@ -6,6 +6,7 @@ import numpy as np
 
 from mp_core.arrays import FORMATS, Array, cast, contiguous
 from mp_core.arrays.dtypes import ALLOWED, is_float, name_of
+from mp_core.arrays.products.panels import PackedMatrix
 from mp_core.arrays.quantization import QuantizedArray, check_unchanged, dequantize
 from mp_core.arrays.quantization.codes import CODES
 from mp_core.arrays.quantization.recipe import KINDS
@@ -15,17 +16,18 @@ from mp_core.ops.elementwise import compared, where
 from mp_core.utilities.arguments import integer, kind_of
 from mp_core.utilities.docstrings import shown
 
-__all__ = ["check_indices", "take_rows", "token_places"]
+__all__ = ["check_indices", "has_rows", "take_rows", "token_places"]
 
 
 @recordable
-def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any]) -> Array:
+def take_rows(table: Array | QuantizedArray | PackedMatrix, indices: Array, dtype: np.dtype[Any]) -> Array:
     """Return the rows of a table at `indices`, in `dtype`. Only these rows are cast or dequantized.
 
     Parameters
     ----------
-    table : ndarray or QuantizedArray, shape (rows, columns)
-        Floats, or codes with one scale for each row, or for each row and group of columns.
+    table : ndarray, QuantizedArray or PackedMatrix
+        Floats of shape (rows, columns), or codes with one scale for each row, or for each row and group of columns. Or
+        a packed matrix of shape (columns, rows) for which :func:`has_rows` is true.
     indices : ndarray of int
         From 0 to rows - 1.
     dtype : dtype
@@ -48,6 +50,8 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     """
     if type(indices) is not np.ndarray or indices.dtype.kind not in "iu":
         _check_integers(indices, "indices")
+    if isinstance(table, PackedMatrix):
+        return _columns_taken(table, indices, dtype)
     if not isinstance(table, QuantizedArray) and not _is_float_array(table):
         raise TypeError(f"`table` must be an ndarray of floats or a QuantizedArray; received {kind_of(table)}")
     if len(table.shape) != 2:
@@ -70,7 +74,7 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     if not is_wide and _is_gathered(table):
         group = table.shape[1] if table.group_size is None else table.group_size
         values, scale, codes = contiguous(table.values), contiguous(table.scale), CODES[name_of(table.dtype)]
-        kind = KINDS[name_of(table.dtype)], codes.packed, codes.qmin < 0
+        kind = KINDS[name_of(table.dtype)], codes.packed, codes.qmin < 0, 0
         zero = None if table.zero_point is None else contiguous(table.zero_point)
         out = np.empty(shape, dtype)
         gather_numbers(values, places, out, FORMATS[dtype], kind, scale, zero, max(group, 1))
@@ -81,6 +85,26 @@ def take_rows(table: Array | QuantizedArray, indices: Array, dtype: np.dtype[Any
     rows = (index.size, table.shape[1])
     part = QuantizedArray(table.values[index], scale, zero, table.axis, table.group_size, table.dtype, rows)
     return dequantize(part, dtype).reshape(shape)
+
+
+def has_rows(matrix: Any) -> bool:
+    """Return whether :func:`take_rows` reads the columns of a packed matrix: codes with scales in float32."""
+    if not isinstance(matrix, PackedMatrix) or matrix.ndim != 2 or name_of(matrix.dtype) not in _PACKED_CODES:
+        return False
+    scale = matrix.scale
+    is_stored = any(scale is part for part in matrix.parts)  # otherwise it is decoded from bytes
+    return is_stored and (matrix.zero_point is None or name_of(matrix.dtype) == "int4")
+
+
+def _columns_taken(matrix: PackedMatrix, indices: Array, dtype: np.dtype[Any]) -> Array:
+    (columns, rows), name, scale = matrix.shape, name_of(matrix.dtype), matrix.scale
+    if not has_rows(matrix) or scale is None or dtype not in _FLOATS or dtype.itemsize == 8:
+        raise TypeError(f"`table` must be packed codes with scales in float32; received {matrix} for dtype={dtype}")
+    zero = None if matrix.zero_point is None else matrix.zero_point.reshape(-1, rows)
+    out, kind = np.empty((*indices.shape, columns), dtype), (KINDS[name], name == "int4", True, rows)
+    group = max(columns if matrix.group_size is None else matrix.group_size, 1)
+    gather_numbers(matrix.data, _as_indices(indices), out, FORMATS[dtype], kind, scale.reshape(-1, rows), zero, group)
+    return out
 
 
 def check_indices(indices: Array, rows: int, what: str, error: type[Exception] = IndexError) -> None:
@@ -152,6 +176,7 @@ def _is_float_array(x: Any) -> bool:
 
 
 _FLOATS = frozenset(filter(is_float, ALLOWED.values()))
+_PACKED_CODES = ("int8", "int4", "float8_e4m3fn", "float8_e5m2")
 _INDICES = frozenset(np.dtype(kind).char for kind in (np.int32, np.int64))
 
 

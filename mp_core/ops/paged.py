@@ -23,13 +23,13 @@ class Pages(NamedTuple):
     pages: Array  # The numbers of the pages of all sequences, one sequence after the other.
     starts: Array  # (sequences + 1,): Where the pages of each sequence begin in `pages`, and the end of the last one.
     places: Array  # (tokens,): The row of the cache for each token of this call.
+    rows: Array  # (1,): The rows of each head in the cache.
 
 
 @recordable
-def store_rows(x: Array, places: Array, to: Array) -> Array:
-    """Set ``to[places[i]] = x[i]`` and return `to`; both have the same type and rows of the same shape."""
-    row = x if x.shape[1:] == () or x[:1].flags.c_contiguous else contiguous(x)
-    _store_rows(row, places, to)
+def store_rows(x: Array, pages: Pages, to: Array) -> Array:
+    """Set ``to[head * rows + places[i]] = x[i, head]`` and return `to`; both have the same type and row length."""
+    _store_rows(x if x[:1, :1].flags.c_contiguous else contiguous(x), pages.places, pages.rows, to)
     return to
 
 
@@ -41,6 +41,7 @@ def paged_attention(
     offsets: Array,
     pages: Pages,
     length: int,
+    heads: int,
     scale: float | None = None,
     reach: int | None = None,
     softcap: float | None = None,
@@ -53,13 +54,14 @@ def paged_attention(
     ----------
     query : ndarray, shape (tokens, heads, size)
         The last tokens of all sequences, one sequence after the other: float32, float16 or bfloat16.
-    keys, values : ndarray, shape (rows, key heads, size)
-        The cache. Page p has the rows from ``p * length`` to ``(p + 1) * length - 1``.
+    keys, values : ndarray, shape (key heads * rows, size)
+        The cache: all rows of one head, then those of the next. Page p has the rows from ``p * length`` to
+        ``(p + 1) * length - 1`` of each head.
     offsets : ndarray of int32, shape (sequences + 1,)
         The first token of each sequence in `query`, then the end of the last one.
     pages : Pages
-    length : int
-        The rows of a page.
+    length, heads : int
+        The rows of a page, and the heads of keys.
     scale, reach, softcap
         As in :func:`~mp_core.ops.ragged_attention`.
 
@@ -71,6 +73,6 @@ def paged_attention(
     if out.size == 0:
         return out
     how = ragged_settings(query, 1, None, scale, reach, True, softcap)
-    ragged = contiguous(offsets), None, (pages.past, pages.pages, pages.starts, length)
+    ragged = contiguous(offsets), None, (pages.past, pages.pages, pages.starts, pages.rows, length, heads)
     _attention.attention(FORMATS[query.dtype], (query, keys, values), out, *how, ragged)
     return out

@@ -14,6 +14,7 @@ _DEMO = {
 _PACKAGES = {
     "distributed": "distributed",
     "jax": "jax",
+    "jinja2": "jinja2",
     "keras": "keras",
     "matplotlib": "matplotlib",
     "onnx": "onnx",

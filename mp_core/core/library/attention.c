@@ -173,31 +173,26 @@ static int find_neighbours(const mp_attention *t, mp_query_block *q, ptrdiff_t s
     return page == last;
 }
 
-/* Copy the rows of one head for a block from their pages, side by side, to `to`. */
-static void copy_rows(const mp_attention *t, const mp_query_block *q, ptrdiff_t sequence, const char *head,
-                      ptrdiff_t stride, size_t bytes, char *to) {
-    const ptrdiff_t page = t->ragged.page;
-    for (ptrdiff_t row = q->first_key; row < q->first_key + q->keys; row++, to += bytes)
-        memcpy(to, head + (*page_of(&t->ragged, sequence, row) * page + row % page) * stride, bytes);
+/* Copy the rows of one head for a block from their pages, side by side, to `to`. Return their end. */
+static char *copy_rows(const mp_ragged *p, const mp_query_block *q, ptrdiff_t sequence, const char *head,
+                       ptrdiff_t bytes, char *to) {
+    const ptrdiff_t end = q->first_key + q->keys;
+    for (ptrdiff_t row = q->first_key, next; row < end; to += (next - row) * bytes, row = next) {
+        next = mp_min(end, (row / p->page + 1) * p->page);
+        const ptrdiff_t place = *page_of(p, sequence, row) * p->page + row % p->page;
+        memcpy(to, head + place * bytes, (size_t)((next - row) * bytes));
+    }
+    return to;
 }
 
 /* Copy the keys and values of a block to `room`, and let `t` read them there. */
 static void copy_pages(mp_attention *t, mp_query_block *q, ptrdiff_t sequence, char *room) {
-    const ptrdiff_t size = mp_element_bytes[t->scores.a.format], shared = q->head / t->sharing;
-    const size_t key = (size_t)(t->scores.k * size), value = (size_t)(t->context.n * size);
-    char *values = room + (size_t)q->keys * key;
-    copy_rows(t, q, sequence, t->scores.b.data + shared * t->key.head, t->key.row, key, room);
-    copy_rows(t, q, sequence, t->context.b.data + shared * t->value.head, t->value.row, value, values);
-    t->scores.b.data = room, t->context.b.data = values;
-    t->key = (mp_head_strides){.row = (ptrdiff_t)key}, t->value = (mp_head_strides){.row = (ptrdiff_t)value};
-    q->keys_begin = -q->first_key;
-}
-
-/* The bytes of copies of the keys and values of a block; its products are planned for copies then. */
-static ptrdiff_t plan_copies(mp_attention *t, const mp_query_block *q) {
-    const ptrdiff_t size = mp_element_bytes[t->scores.a.format];
-    t->scores.b.cs = t->scores.k * size, t->context.b.rs = t->context.n * size;
-    return mp_round_up(q->keys * (t->scores.b.cs + t->context.b.rs), 64);
+    const ptrdiff_t shared = q->head / t->sharing;
+    const char *keys = t->scores.b.data + shared * t->key.head, *values = t->context.b.data + shared * t->value.head;
+    t->scores.b.data = room;
+    t->context.b.data = copy_rows(&t->ragged, q, sequence, keys, t->key.row, room);
+    copy_rows(&t->ragged, q, sequence, values, t->value.row, (char *)t->context.b.data);
+    t->key.head = t->value.head = 0, q->keys_begin = -q->first_key;
 }
 
 /* Run a task: up to `block` queries of one head of one sequence, or one query of the heads that share keys. */
@@ -211,8 +206,12 @@ void mp_run_attention(void *context, ptrdiff_t task) {
     if (t.ragged.offsets) end = find_sequence(&t, &q);
     if (end <= q.first) return;
     mp_find_keys(&t, &q);
-    const ptrdiff_t copied = t.ragged.past && !find_neighbours(&t, &q, sequence) ? plan_copies(&t, &q) : 0;
-    if (q.keys != t.scores.n || copied) mp_plan_query_block(&t, q.keys);
+    ptrdiff_t copied = 0;
+    if (t.ragged.past) {
+        t.key.head = *t.ragged.rows * t.key.row, t.value.head = *t.ragged.rows * t.value.row;
+        if (!find_neighbours(&t, &q, sequence)) copied = mp_round_up(q.keys * (t.key.row + t.value.row), 64);
+    }
+    if (q.keys != t.scores.n) mp_plan_query_block(&t, q.keys);
     char *work = mp_scratch((size_t)(copied + t.cut.total));
     if (!work) {
         mp_fail(&((mp_attention *)context)->status, MP_NO_MEMORY);

@@ -5,8 +5,9 @@
  * ragged: of any length, concatenated in one array.
  *
  * Ragged sequences may continue earlier ones: then keys and values, those of the new rows too, are rows of a cache, in
- * pages of a fixed number of rows. A task copies the pages of a sequence side by side, unless they are neighbours
- * already. If all sequences have one new row, a task computes all heads of queries that share a head of keys.
+ * pages of a fixed number of rows. The cache has all rows of one head, then those of the next, so that a task reads
+ * memory in order. A task copies the pages of a sequence side by side, unless they are neighbours already. If all
+ * sequences have one new row, a task computes all heads of queries that share a head of keys.
  *
  * In near attention a query attends only to the keys from `before` rows before it to `after` rows after it. The queries
  * are cut into bands of 128. A task is a band, or an equal part of one, and multiplies the keys to which any query of
@@ -34,6 +35,7 @@ typedef struct {
     const int32_t *past;    /* [sequences] rows of each sequence before its queries; NULL: keys are not in pages */
     const int32_t *pages;   /* the numbers of the pages of all sequences, one sequence after the other */
     const int32_t *starts;  /* [sequences + 1] where the pages of each sequence begin in `pages`, and the end */
+    const int32_t *rows;    /* [1] rows of each head in the cache */
     ptrdiff_t page;         /* rows of a page */
 } mp_ragged;
 

@@ -12,6 +12,9 @@ typedef struct {
     int kind;                  /* an mp_code: that of unpacked codes */
     int packed;                /* a byte has two codes */
     int is_signed;             /* ... which are signed */
+    int panels;                /* the table is the transpose of a packed matrix of codes of 8 bits or, if `packed`, of
+                                  int4; then the element g of its row r has the scale [g / group][r], and int4 also
+                                  that zero point, which is int8 */
     const float *scale;        /* NULL: the elements of the table are floats */
     const int32_t *zero_point; /* NULL: zeros */
     ptrdiff_t scales, group;   /* scales for each row of the table, or 0 if all rows share their scales; columns per
@@ -35,13 +38,13 @@ ptrdiff_t mp_plan_look_up(void *context, ptrdiff_t rows, int threads, int reprod
 void mp_run_look_up(void *context, ptrdiff_t task);
 int mp_look_up_is_large(const void *context);
 
-/* to[places[i]] = x[i]: rows of a table are replaced by the rows of x, which are different ones. */
+/* to[head][places[i]] = x[i][head]: rows of a cache are replaced by the rows of x; places are different ones. */
 typedef struct {
     const char *x;
-    const int32_t *places;
+    const int32_t *places, *head_rows; /* [1] rows of each head in the cache */
     char *to;
-    ptrdiff_t rows, bytes, x_stride, to_stride, share; /* rows of x; bytes of a row, and from one to the next; rows of
-                                                          a task */
+    ptrdiff_t rows, heads, bytes, share;   /* rows and heads of x; bytes of a row of a head; rows of a task */
+    ptrdiff_t x_row, x_head;               /* bytes from one row of x to the next, from one head to the next */
     int status;
 } mp_store;
 

@@ -14,6 +14,7 @@ from mp_core.arrays.quantization.recipe import positive_and_finite
 from mp_core.layers.forms.form import Form, Geometry, Variable, check_finite
 from mp_core.layers.forms.products import Inputs
 from mp_core.ops import PackedMatrix
+from mp_core.ops.lookup import has_rows
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.policies.dtype_policies.schemes import Scheme
 from mp_core.utilities.arguments import boolean
@@ -159,10 +160,20 @@ class Codes(Form):
         if k % 2 if self._codes.packed else self.zero_point:  # an unused half byte; codes minus their zero points
             return
         columns = slice(begin, begin + n)
-        self.variables["codes"].give_back(stamps["codes"], partial(_codes_in, operand, columns, self._codes.packed))
+        source = operand if begin == 0 and operand.shape[1] == n and has_rows(operand) else None
+        make = partial(_codes_in, operand, columns, self._codes.packed)
+        self.variables["codes"].give_back(stamps["codes"], make, source)
         for name in self.variables.keys() & ("scale", "zero_point"):
             if np.ndim(getattr(operand, name)) == 2:
                 self.variables[name].give_back(stamps[name], partial(_scales_in, operand, columns, name))
+
+    def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
+        """Return rows of a table; if its codes are freed, from the packed matrix that holds them."""
+        codes = self.variables["codes"].source
+        if not isinstance(codes, PackedMatrix) or compute.itemsize == 8:
+            return super().take(indices, compute)
+        rows: Array = ops.take_rows(codes, indices, compute)
+        return rows
 
     @property
     def inputs(self) -> Inputs | None:

@@ -279,10 +279,12 @@ class KerasAWQ(KerasGPTQ):
         multiply, _ = product_of(self._as_stored(), None, False, dtype)
 
         def product(
-            rows: Array, bias: Any, activation: Activation | None, compute: Any, windows: Windows | None = None
-        ) -> Array:
+            rows: Array, bias: Any, activation: Activation | None, compute: Any,
+            windows: Windows | None = None, out_dtype: Any = None,
+        ) -> Array:  # fmt: skip
             rows = rows if windows is None else rows_of_windows(rows, windows)  # each has its own place in `scales`
-            divided: Array = multiply(ops.cast(ops.divide(rows, scales), dtype), bias, activation, compute)
+            rows = ops.cast(ops.divide(rows, scales), dtype)
+            divided: Array = multiply(rows, bias, activation, compute, out_dtype=out_dtype)
             return divided
 
         return product

@@ -302,7 +302,7 @@ class Form:
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False, windows: Windows | None = None,
+        training: bool = False, windows: Windows | None = None, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return ``activation(rows @ kernel + bias)``, shape (..., outputs).
 
@@ -320,11 +320,18 @@ class Form:
             Whether the call is part of training, so that delayed scaling updates its histories.
         windows : Windows, optional
             Of a convolution: the windows of `rows` are multiplied.
+        out_dtype : dtype, optional
+            The dtype of the result, at least as wide as `compute`. Default: that of the rows.
         """
         rows = floating(rows, compute)
-        key = "dynamic" if self.dynamic else ("product", rows.dtype)
-        multiply = self._derived(key, lambda: self._product(rows.dtype))
-        product: Array = multiply(rows, self.bias_vector(bias), activation, compute, windows)
+        multiply, vector = self.product_for(rows.dtype), self.bias_vector(bias)
+        product: Array = multiply(rows, vector, activation, compute, windows, out_dtype)
+        return product
+
+    def product_for(self, dtype: np.dtype[Any]) -> Product:
+        """Return the function that multiplies rows of a dtype by the packed matrix, which is cached."""
+        key = "dynamic" if self.dynamic else ("product", dtype)
+        product: Product = self._derived(key, lambda: self._product(dtype))
         return product
 
     def _product(self, dtype: np.dtype[Any]) -> Product:
@@ -413,8 +420,8 @@ class Float(Form):
         return {self.geometry.name: floats}
 
     def assign(self, floats: Array, dtype: str) -> None:
-        """Assign the variable. A kernel in a memory map stays there and is cast at each read."""
-        if self.geometry.is_table or not self.variables[self.geometry.name].assign_from_file(floats):
+        """Assign the variable. A matrix in a memory map stays there and is cast at each read."""
+        if not self.variables[self.geometry.name].assign_from_file(floats):
             super().assign(floats, dtype)
 
     @property
@@ -423,19 +430,22 @@ class Float(Form):
         return stored
 
     def take(self, indices: Array, compute: np.dtype[Any]) -> Array:
-        """Return rows of a table; only these rows are cast."""
-        rows: Array = ops.take_rows(self.variables[self.geometry.name].numpy(), indices, compute)
-        return rows
+        """Return rows of a table; only these rows are cast, and in a file only they are read."""
+        variable = self.variables[self.geometry.name]
+        table, stored = variable.source, variable.true_dtype
+        first = compute if table.dtype is stored else stored  # rounded to the stored dtype, then to `compute`
+        rows: Array = ops.take_rows(table, indices, first)
+        return rows if first is compute else ops.cast(rows, compute)
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False, windows: Windows | None = None,
+        training: bool = False, windows: Windows | None = None, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return the product with the kernel in its read dtype; the packed kernel is cached."""
         kernel = self.variables[self.geometry.name]
         read = kernel.dtype
         made = kernel.derived(("packed", read), lambda stored: self._packed(stored, read))
-        epilogue = {"bias": self.bias_vector(bias), "activation": activation}
+        epilogue = {"out_dtype": out_dtype, "bias": self.bias_vector(bias), "activation": activation}
         return multiplied(floating(rows, compute), made, windows, **epilogue)
 
     def _packed(self, stored: Array, read: np.dtype[Any]) -> PackedMatrix | Array:

@@ -254,13 +254,14 @@ class KerasFloat8(Float):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False, windows: Windows | None = None,
+        training: bool = False, windows: Windows | None = None, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return the product of float8 codes; while gradients are recorded, compose it of Keras' operations."""
         recording = current_recording()
         if recording is None or recording.noted_calls is None:
-            return Form.multiply(self, rows, bias, activation, compute, windows=windows)
-        return self._recorded(floating(rows, compute), bias, activation, training, windows)
+            return Form.multiply(self, rows, bias, activation, compute, windows=windows, out_dtype=out_dtype)
+        outputs = self._recorded(floating(rows, compute), bias, activation, training, windows)
+        return outputs if out_dtype is None else ops.cast(outputs, out_dtype)
 
     def _recorded(self, rows: Array, bias: Any, activation: Any, training: bool, windows: Windows | None) -> Array:
         """Return the product, composed of operations whose "gradients" are the next scales and histories."""

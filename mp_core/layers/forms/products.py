@@ -18,9 +18,11 @@ from mp_core.ops.elementwise import concatenated
 __all__ = ["Inputs", "Product", "multiplied", "packed", "parts_of", "product_by_group", "product_of"]
 
 Product = Callable[..., Array]
-"""A product with one matrix: a function of rows, bias, activation, the compute dtype of the layer, and perhaps windows.
+"""A product with one matrix: a function of rows, bias, activation, the compute dtype of the layer, and perhaps windows
+and the dtype of the result.
 
-With windows, the rows are the windows of an array with the channels last.
+With windows, the rows are the windows of an array with the channels last. The dtype of the result is by default that of
+the rows, for float8 the compute dtype.
 """
 
 
@@ -54,8 +56,10 @@ def product_of(
         kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
         function = _multiplied_dynamically if dynamic else multiplied
 
-        def multiply(rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None) -> Array:
-            return function(rows, kernel, windows, bias=bias, activation=activation)
+        def multiply(
+            rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None, out_dtype: Any = None
+        ) -> Array:
+            return function(rows, kernel, windows, out_dtype=out_dtype, bias=bias, activation=activation)
 
         return multiply, kernel
     assert isinstance(lines, QuantizedArray)
@@ -64,10 +68,12 @@ def product_of(
         codes = dtypes.name_of(lines.dtype)
 
         def multiply_float8(
-            rows: Array, bias: Any, activation: Any, compute: np.dtype[Any], windows: Windows | None = None
-        ) -> Array:
+            rows: Array, bias: Any, activation: Any, compute: Any,
+            windows: Windows | None = None, out_dtype: Any = None,
+        ) -> Array:  # fmt: skip
             left = ops.cast(quantize(rows, dtype=codes, scale=scale).values, "bfloat16")  # the cast is exact
-            return multiplied(left, packed_codes, windows, out_dtype=compute, bias=bias, activation=activation)
+            epilogue = {"out_dtype": out_dtype or compute, "bias": bias, "activation": activation}
+            return multiplied(left, packed_codes, windows, **epilogue)
 
         return multiply_float8, packed_codes
     zero_point = inputs.zero_point.astype(np.int32)
@@ -76,13 +82,14 @@ def product_of(
         sums -= lines.zero_point.reshape(-1) * zero_point.sum(dtype=np.int64)
     offset = ops.cast(-sums * lines.scale.reshape(-1).astype(np.float64), "float32")  # contribution of zero points
 
-    def multiply_fixed(rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None) -> Array:
+    def multiply_fixed(
+        rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None, out_dtype: Any = None
+    ) -> Array:
+        rows = rows if out_dtype is None else ops.cast(rows, out_dtype)  # the codes do not change
         epilogue = {"bias": offset if bias is None else offset + bias, "activation": activation}
         if windows is None:
             return ops.fixed_matmul(rows, packed_codes, scale, zero_point, **epilogue)
-        return convolve_quantized(
-            rows, packed_codes, windows=windows, scales=scale, zeros=zero_point, **epilogue
-        )  # fmt: skip
+        return convolve_quantized(rows, packed_codes, windows=windows, scales=scale, zeros=zero_point, **epilogue)
 
     return multiply_fixed, packed_codes
 
@@ -105,11 +112,14 @@ def product_by_group(
     """Return a function as :func:`product_of` does, for groups of outputs, each with its part of the channels."""
     products = [product_of(part, inputs, dynamic, dtype)[0] for part in parts_of(lines, groups)]
 
-    def multiply(rows: Array, bias: Any, activation: Any, compute: Any, windows: Windows) -> Array:
+    def multiply(
+        rows: Array, bias: Any, activation: Any, compute: Any, windows: Windows, out_dtype: Any = None
+    ) -> Array:
         parts = np.split(rows, groups, axis=-1)
         biases = [None] * groups if bias is None else np.split(bias, groups)
         each = zip(products, parts, biases, strict=True)
-        return concatenated(*(product(x, b, activation, compute, windows) for product, x, b in each), axis=-1)
+        found = (product(x, b, activation, compute, windows, out_dtype) for product, x, b in each)
+        return concatenated(*found, axis=-1)
 
     return multiply
 

@@ -75,7 +75,7 @@ class TrainedCodes(Codes):
 
     def multiply(
         self, rows: Array, bias: AutoCastVariable | None, activation: Activation | None, compute: Any,
-        training: bool = False, windows: Windows | None = None,
+        training: bool = False, windows: Windows | None = None, out_dtype: np.dtype[Any] | None = None,
     ) -> Array:  # fmt: skip
         """Return the product with the current codes; with fixed scales of inputs, rows are rounded by these."""
         x = ops.cast(rows if windows is None else rows_of_windows(rows, windows), F32)
@@ -84,7 +84,11 @@ class TrainedCodes(Codes):
             x = rounded(ops.divide(x, self._current_scale("inputs_")), -128 - zero, 127 - zero)
         lines = ops.multiply(self._current_codes(), self._element_scales())
         result: Array = ops.matmul(
-            x, lines.swapaxes(0, 1), out_dtype=rows.dtype, bias=self.bias_vector(bias), activation=activation
+            x,
+            lines.swapaxes(0, 1),
+            out_dtype=out_dtype or rows.dtype,
+            bias=self.bias_vector(bias),
+            activation=activation,
         )
         return result
 

@@ -1,9 +1,10 @@
 """Generators: prompts in, texts out, from folders of transformers."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,43 +12,26 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.models.folder import read_optional
-from mp_core.models.generation.batch import Batch, Run
+from mp_core.models.generation.batch import Batch, Proposer, Run
 from mp_core.models.generation.cache import PAGE, PagedCache
 from mp_core.models.generation.cache import Sequence as Tokens
+from mp_core.models.generation.chat import ChatTemplates, Messages
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
 from mp_core.models.generation.sampling import Sampling
+from mp_core.models.generation.session import Generated, Session, stops_of
+from mp_core.models.generation.speculation import Draft, Lookup
 from mp_core.models.modules import Modules, read_network
 from mp_core.models.texts import TextModel
 from mp_core.policies.dtype_policies import DTypePolicy
 from mp_core.utilities.arguments import integer, path_of, positive_integer
+from mp_core.utilities.nonfinite import NonFiniteError
 
-__all__ = ["Generated", "Generator"]
+__all__ = ["Generator"]
 
 _CACHED = 8192
 """The default of `cache_tokens`."""
 _SCORED = 128
 """The number of tokens whose logits are in memory at once: 78 MB for a vocabulary of 151,936."""
-
-
-@dataclass(frozen=True)
-class Generated:
-    """What was generated after a prompt.
-
-    Attributes
-    ----------
-    text : str
-    tokens : list of int
-        Without a final token that ends texts.
-    reason : str
-        Why it ends: ``"stop"`` (a token that ends texts, or a string of `stop`) or ``"length"`` (`max_tokens`).
-    log_probabilities : list of (float, dict of int to float), or None
-        For each token its log-probability, and those of the most probable tokens.
-    """
-
-    text: str
-    tokens: list[int]
-    reason: str
-    log_probabilities: list[tuple[float, dict[int, float]]] | None = None
 
 
 class Generator(TextModel):
@@ -76,12 +60,19 @@ class Generator(TextModel):
     model: CausalModel
 
     def __init__(
-        self, folder: Path, modules: Modules, policy: str | DTypePolicy | None, cache_tokens: int | None
+        self,
+        folder: Path,
+        modules: Modules,
+        policy: str | DTypePolicy | None,
+        cache_tokens: int | None,
+        speculation: "str | Generator | None",
     ) -> None:
         tokens = _CACHED if cache_tokens is None else positive_integer(cache_tokens, "cache_tokens")
         self._pages = -(-tokens // PAGE)
         super().__init__(folder, modules, policy)
         self._ends = _ends_of(modules)
+        self._proposer = None if speculation is None else self._proposer_of(speculation)
+        self._templates = ChatTemplates(modules.network, self._tokenizer.named)
 
     @property
     def _outputs(self) -> str:
@@ -89,7 +80,12 @@ class Generator(TextModel):
 
     @classmethod
     def from_folder(
-        cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None, *, cache_tokens: int | None = None
+        cls,
+        path: str | PathLike[str],
+        policy: str | DTypePolicy | None = None,
+        *,
+        cache_tokens: int | None = None,
+        speculation: "str | Generator | None" = None,
     ) -> "Generator":
         """Load a model.
 
@@ -103,12 +99,37 @@ class Generator(TextModel):
             ``lm_head``. Keys and values are stored in the compute dtype.
         cache_tokens : int, optional
             The number of tokens, of all texts together, whose keys and values are in memory. Default: 8192.
+        speculation : "lookup" or Generator, optional
+            Proposes next tokens, several of which the network verifies in one step: ``"lookup"`` those that followed
+            the last tokens earlier in the text, a smaller generator with the same tokens those that it would generate.
+            It changes no bit of an answer.
+
+        Raises
+        ------
+        ValueError
+            The tokens of `speculation` are others.
         """
         folder = path_of(path, "path")
-        return cls(folder, read_network(folder), policy, cache_tokens)
+        return cls(folder, read_network(folder), policy, cache_tokens, speculation)
+
+    def _proposer_of(self, speculation: "str | Generator") -> Proposer:
+        if not isinstance(speculation, Generator):
+            if speculation != "lookup":
+                raise ValueError(f"`speculation` must be 'lookup', a Generator or None; received {speculation!r}")
+            return Lookup()
+        return speculation.draft(self._tokenizer.vocabulary, self.model.settings.vocab_size)
+
+    def draft(self, vocabulary: Mapping[str, int], size: int) -> Draft:
+        """Return what proposes this generator's tokens to a network with a vocabulary of `size`; see `from_folder`."""
+        if self._tokenizer.vocabulary != vocabulary:
+            raise ValueError("`speculation` must be a Generator whose tokenizer has the same tokens")
+        settings = self.model.settings
+        return Draft(self._steps, self._cache, settings.max_length, (settings.vocab_size, size))
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         super()._read_weights(policy)
+        if self.kernel_names["lm_head"] == f"{self.tensor_names['embeddings/word']}weight":
+            self.model.tie()
         decoder = decoder_of(self.model)
         self._cache = PagedCache(heads_of(decoder.settings), decoder.blocks[0].compute_dtype, self._pages)
         self._steps = Steps(self.model, self._cache)
@@ -120,7 +141,7 @@ class Generator(TextModel):
 
     def generate(
         self,
-        prompts: str | Iterable[str],
+        prompts: str | Iterable[str | Sequence[int]],
         max_tokens: int = 128,
         *,
         temperature: float = 0.0,
@@ -128,6 +149,9 @@ class Generator(TextModel):
         top_p: float = 1.0,
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
         stop: str | Sequence[str] = (),
         seed: int = 0,
         log_probabilities: int | None = None,
@@ -136,10 +160,11 @@ class Generator(TextModel):
 
         Parameters
         ----------
-        prompts : str or iterable of str
+        prompts : str, or iterable of str or sequence of int
+            Texts, or their tokens as from :meth:`chat_tokens`.
         max_tokens : int
             The most tokens to generate for each prompt.
-        temperature, top_k, top_p, min_p, repetition_penalty, seed
+        temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed
             See :class:`Sampling`. Temperature 0 takes the most probable token.
         stop : str or sequence of str
             Generation ends before the first of these strings.
@@ -154,23 +179,109 @@ class Generator(TextModel):
         Raises
         ------
         ValueError
-            A prompt has no token, or is too long for the network or the cache.
+            A prompt has no token, or is too long for the network or the cache; or logits are not finite.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
-        runs = self._runs(texts, sampling, max_tokens, log_probabilities)
-        found: dict[int, Generated] = {run.number: done for run, _, done in self._steps_of(runs, stop) if done}
+        sampling = Sampling(
+            temperature, top_k, top_p, min_p, repetition_penalty, seed, presence_penalty, frequency_penalty, logit_bias
+        )
+        runs = self.runs(texts, sampling, max_tokens, log_probabilities)
+        found: dict[int, Generated] = {run.number: done for run, _, done in self.steps_of(runs, stop) if done}
         listed = [found[number] for number in range(len(texts))]
         return listed[0] if isinstance(prompts, str) else listed
 
     def stream(
-        self, prompt: str, max_tokens: int = 128, *, stop: str | Sequence[str] = (), **sampling: Any
+        self, prompt: str | Sequence[int], max_tokens: int = 128, *, stop: str | Sequence[str] = (), **sampling: Any
     ) -> Iterator[str]:
         """Yield the text after a prompt in pieces, as soon as they are known; arguments as in :meth:`generate`."""
-        runs = self._runs([prompt], Sampling(**sampling), max_tokens, None)
-        for _, piece, _ in self._steps_of(runs, stop):
+        runs = self.runs([prompt], Sampling(**sampling), max_tokens)
+        for _, piece, _ in self.steps_of(runs, stop):
             if piece:
                 yield piece
+
+    def chat(
+        self,
+        messages: Messages,
+        max_tokens: int = 128,
+        *,
+        template: str | None = None,
+        variables: Mapping[str, Any] = MappingProxyType({}),
+        **how: Any,
+    ) -> Generated:
+        """Generate the answer to messages.
+
+        Parameters
+        ----------
+        messages, template, variables
+            See :meth:`apply_template`.
+        max_tokens : int
+        **how
+            Further arguments of :meth:`generate`.
+
+        Returns
+        -------
+        Generated
+
+        Examples
+        --------
+        >>> generator = Generator.from_folder("Qwen3-0.6B")  # doctest: +SKIP
+        >>> generator.chat([{"role": "user", "content": "Name a colour."}]).text  # doctest: +SKIP
+        'Blue.'
+        """
+        found: Generated
+        (found,) = self.generate([self.chat_tokens(messages, template=template, **variables)], max_tokens, **how)
+        return found
+
+    def apply_template(
+        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True, **variables: Any
+    ) -> str:
+        """Return messages as one text, by the chat template of the folder. It needs jinja2.
+
+        The template is a program, and runs in jinja2's sandbox with the functions that transformers gives it. It may
+        take 2 seconds, and make texts of 4,194,304 characters.
+
+        Parameters
+        ----------
+        messages : sequence of mapping
+            Each has a ``"role"``, such as ``"user"``, and usually ``"content"``; values are of JSON's types.
+        template : str, optional
+            The name of one of several templates of the folder, or the text of a template. Default: the folder's
+            template.
+        add_generation_prompt : bool
+            Whether the text ends where the answer begins.
+        **variables
+            Further variables of the template, such as ``enable_thinking=False`` for Qwen 3.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        TypeError
+            A value is of another type.
+        ValueError
+            There is no template, it refuses the messages, it fails, or it exceeds a limit.
+        """
+        return self._templates.text(messages, template, add_generation_prompt, variables)
+
+    def chat_tokens(
+        self, messages: Messages, *, template: str | None = None, add_generation_prompt: bool = True, **variables: Any
+    ) -> list[int]:
+        """Return messages as tokens; arguments as in :meth:`apply_template`.
+
+        The template writes the special tokens. A text of a message that reads like one becomes one too, as in
+        transformers.
+        """
+        text = self.apply_template(
+            messages, template=template, add_generation_prompt=add_generation_prompt, **variables
+        )
+        (row,), cut = self._tokenizer([text], special=False)
+        longest = self.model.settings.max_length
+        if cut or len(row) >= longest:
+            raise ValueError(f"`messages` must have fewer than {longest} tokens, the network's maximum")
+        tokens: list[int] = row.tolist()
+        return tokens
 
     def log_probabilities(self, texts: Iterable[str]) -> list[Array]:
         """Return for each text the log-probabilities of its tokens after the first one, given those before them.
@@ -188,101 +299,90 @@ class Generator(TextModel):
         ValueError
             A text has no token, or is too long for the network or the cache.
         """
-        steps = Steps(self.model, self._cache, every=True)
-        return [self._scores(steps, row) for row in self._rows(list(texts), "texts")]
+        return [self._scores(row.tolist()) for row in self._rows(list(texts), "texts")]
 
-    def _scores(self, steps: Steps, row: Array) -> Array:
-        sequence, found = Tokens(row.tolist()), np.empty(len(row), F32)
+    def _scores(self, row: list[int]) -> Array:
+        """Return the log-probabilities of tokens: each is proposed to follow those before it."""
         if len(row) > self._pages * PAGE:
             raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
+        sequence, found = Tokens(row), np.empty(len(row) - 1, F32)
         try:
             self._cache.grow(sequence, len(row))
-            for first in range(0, len(row), _SCORED):
-                count = min(_SCORED, len(row) - first)
-                logs = ops.log_softmax(steps([sequence], [count]))
-                following = row[first + 1 : first + count + 1]
+            for first in range(0, len(row) - 1, _SCORED):
+                following = row[first + 1 : first + _SCORED + 1]
+                logs = ops.log_softmax(self._steps([sequence], [1], [following[:-1]]))
                 found[first : first + len(following)] = logs[np.arange(len(following)), following]
+                self._cache.note(sequence, first + len(following))
         finally:
             self._cache.release(sequence)
-        return found[:-1]
+        return found
 
-    def _rows(self, texts: list[str], argument: str) -> list[Array]:
-        """Return the tokens of texts, which must fit the network."""
-        rows, cut = self._tokenizer(texts)
-        longest = self.model.settings.max_length
-        for number, row in enumerate(rows):
+    def _rows(self, prompts: Sequence[str | Sequence[int]], argument: str) -> list[Array]:
+        """Return the tokens of texts, or those given, which must fit the network."""
+        places = [place for place, prompt in enumerate(prompts) if isinstance(prompt, str)]
+        found, were_cut = self._tokenizer([str(prompts[place]) for place in places])
+        texts, cut = dict(zip(places, found, strict=True)), {places[index] for index in were_cut}
+        longest, rows = self.model.settings.max_length, []
+        for number, prompt in enumerate(prompts):
+            row = texts[number] if number in texts else self._ids(prompt, f"{argument}[{number}]")
             if not len(row):
                 raise ValueError(f"`{argument}[{number}]` must have a token; the model's tokenizer gives it none")
             if number in cut or len(row) >= longest:
                 raise ValueError(f"`{argument}[{number}]` must have fewer than {longest} tokens, the network's maximum")
+            rows.append(row)
         return rows
 
-    def _runs(self, prompts: list[str], sampling: Sampling, most: int, alternatives: int | None) -> list[Run]:
+    def _ids(self, given: Any, argument: str) -> Array:
+        """Return a prompt that is given as tokens."""
+        size = self.model.settings.vocab_size
+        ids = np.asarray(given if isinstance(given, np.ndarray) else list(given))
+        if ids.ndim != 1 or (ids.size and (ids.dtype.kind not in "iu" or not 0 <= ids.min() <= ids.max() < size)):
+            raise ValueError(f"`{argument}` must be a str, or tokens from 0 to {size - 1}; received {str(given)[:60]}")
+        return ids.astype(np.int32)
+
+    def runs(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        sampling: Sampling,
+        most: int,
+        alternatives: int | None = None,
+        first: int = 0,
+    ) -> list[Run]:
+        """Return the runs for prompts, the index of the first of which is `first`; see :meth:`generate`."""
         most = positive_integer(most, "max_tokens")
         if alternatives is not None and integer(alternatives, "log_probabilities") < 0:
             raise ValueError(f"`log_probabilities` must be at least 0; received {alternatives}")
+        longest, size = self.model.settings.max_length, self.model.settings.vocab_size
+        biased = max(sampling.logit_bias or [0])
+        if biased >= size:
+            raise ValueError(f"`logit_bias` must have tokens from 0 to {size - 1}; received {biased}")
         return [
-            Run(row.tolist(), sampling, number, min(most, self.model.settings.max_length - len(row)), alternatives)
-            for number, row in enumerate(self._rows(prompts, "prompts"))
+            Run(row.tolist(), sampling, number, min(most, longest - len(row)), alternatives)
+            for number, row in enumerate(self._rows(prompts, "prompts"), first)
         ]
 
-    def _steps_of(self, runs: list[Run], stop: str | Sequence[str]) -> Iterator[tuple[Run, str, Generated | None]]:
-        """Yield (run, new text, its result if it is done) until all runs are done."""
-        stops = [stop] if isinstance(stop, str) else list(stop)
-        if not all(isinstance(word, str) and word for word in stops):
-            raise ValueError(f"`stop` must be strings that are not empty; received {stop!r}")
-        batch = Batch(self._steps, self._cache, self._pages)
-        texts = {run.number: _Text(self._tokenizer, stops) for run in runs}
+    def session(self) -> Session:
+        """Return a loop over steps, which runs join and leave."""
+        return Session(Batch(self._steps, self._cache, self._pages, self._proposer), self._tokenizer, self._ends)
+
+    def steps_of(
+        self, runs: Iterable[Run], stop: str | Sequence[str], at_once: int | None = None
+    ) -> Iterator[tuple[Run, str, Generated | None]]:
+        """Yield (run, new text, its result if it is done) until all runs are done, at most `at_once` at a time."""
+        stops, session, coming = stops_of(stop), self.session(), iter(runs)
         try:
-            for run in runs:
-                batch.add(run)
-            while len(batch):
+            while True:
+                for run in islice(coming, None if at_once is None else at_once - len(session)):
+                    session.add(run, stops)
+                if not len(session):
+                    return
                 self.maps.check()
-                for run in batch.step():
-                    text = texts[run.number]
-                    ends = run.tokens[-1] in self._ends
-                    piece = text.read(run.tokens[:-1] if ends else run.tokens, ends or len(run.tokens) == run.most)
-                    if not (ends or text.stopped or len(run.tokens) == run.most):
-                        yield run, piece, None
-                        continue
-                    batch.leave(run)
-                    yield run, piece, _result(run, text, ends)
+                for run, piece, done in session.step():
+                    if not run.is_finite:
+                        raise NonFiniteError(run.number, "the logits of the next token have Inf or NaN")
+                    yield run, piece, done
         finally:
-            for run in runs:
-                batch.leave(run)
-
-
-def _result(run: Run, text: "_Text", ends: bool) -> Generated:
-    tokens = run.tokens[:-1] if ends else run.tokens
-    noted = run.log_probabilities[: len(tokens)] if run.alternatives is not None else None
-    return Generated(text.known, tokens, "stop" if ends or text.stopped else "length", noted)
-
-
-class _Text:
-    """The text of a growing list of tokens. Bytes of a character that is not complete, or of a stop, wait."""
-
-    def __init__(self, tokenizer: Any, stops: list[str]) -> None:
-        self._tokenizer, self._stops = tokenizer, stops
-        self._first = self._read = 0  # tokens before `_first` are decoded; those before `_read` give context
-        self._text = ""
-        self.known, self.stopped = "", False
-
-    def read(self, tokens: list[int], last: bool) -> str:
-        """Return the text that is known since the last call; `last` says that no tokens follow."""
-        before, now = self._tokenizer.decode([tokens[self._first : self._read], tokens[self._first :]])
-        if len(now) > len(before) and (last or not now.endswith("\ufffd")):
-            self._text += now[len(before) :]
-            self._first, self._read = self._read, len(tokens)
-        places = [place for word in self._stops if (place := self._text.find(word)) >= 0]
-        self.stopped = bool(places)
-        end = min(places) if places else len(self._text) if last else len(self._text) - self._held()
-        piece, self.known = self._text[len(self.known) : end], self._text[:end]
-        return piece
-
-    def _held(self) -> int:
-        """Return how many last characters may be the start of a stop."""
-        lengths = (n for word in self._stops for n in range(1, len(word)) if self._text.endswith(word[:n]))
-        return max(lengths, default=0)
+            session.close()
 
 
 def _ends_of(modules: Modules) -> frozenset[int]:

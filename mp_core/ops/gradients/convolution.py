@@ -72,12 +72,13 @@ def _(
 @gradient_of(convolve_quantized)
 def _(
     d: Array, result: Array, a: Array, b: Any, *, windows: Windows, scales: Any = None, zeros: Any = None,
-    bias: Any = None, activation: Any = None,
+    out_dtype: Any = None, bias: Any = None, activation: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     if activation is None or activation in FROM_RESULT:
         inner = inner_gradient(d, result, activation)
     else:  # compute the argument of the activation again, rounded as the product rounds it
-        argument = convolve_quantized(a, b, windows=windows, scales=scales, zeros=zeros, bias=bias)
+        rows = {"scales": scales, "zeros": zeros, "out_dtype": out_dtype}
+        argument = convolve_quantized(a, b, windows=windows, bias=bias, **rows)
         inner = activation_gradient(activation, d, argument, d.dtype)
 
     def of_inputs(dtype: Any) -> Array:

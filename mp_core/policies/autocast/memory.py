@@ -62,13 +62,16 @@ def is_shared(array: Array) -> bool:
 class RecomputedArray:
     """Replaces an array whose elements are stored elsewhere, in another order or dtype.
 
-    `make` returns the array. It is called at each read, and the result is not cached.
+    `make` returns the array. It is called at each read, and the result is not cached. `source` is what it reads, if
+    rows of that can be read alone: an array of a file, or a packed matrix.
     """
 
-    __slots__ = ("dtype", "make", "shape")
+    __slots__ = ("dtype", "make", "shape", "source")
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[[], Array]) -> None:
-        self.shape, self.dtype, self.make = shape, dtype, make
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], make: Callable[[], Array], source: Any = None
+    ) -> None:
+        self.shape, self.dtype, self.make, self.source = shape, dtype, make, source
 
     @property
     def ndim(self) -> int:

@@ -177,6 +177,13 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         return (self._here() if ACTIVE_HOLDERS else self._state)[0].view()
 
     @property
+    def source(self) -> Any:
+        """The stored value, or what each read computes it from: an array of a file, a packed matrix."""
+        value = (self._here() if ACTIVE_HOLDERS else self._state)[0]
+        source = value.source if type(value) is RecomputedArray else None
+        return value.view() if source is None else source
+
+    @property
     def version(self) -> int:
         """The number of times that the value was replaced."""
         return self._state[2]
@@ -284,7 +291,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
 
     # ---- memory
 
-    def give_back(self, stamp: object, make: Callable[[], Array]) -> None:
+    def give_back(self, stamp: object, make: Callable[[], Array], source: Any = None) -> None:
         """Free the memory of the value with this `stamp`, because it is also stored elsewhere.
 
         Later reads get the same bits, from the mapped file or by `make`. Version and stamp do not change, so caches of
@@ -292,7 +299,7 @@ class AutoCastVariable(NDArrayOperatorsMixin):
         """
         state = self._state
         if state[3] is stamp and not drop_pages(state[0]):
-            other = RecomputedArray(state[0].shape, state[0].dtype, make)
+            other = RecomputedArray(state[0].shape, state[0].dtype, make, source)
             replace_if_same(self, "_state", state, (other, *state[1:]))
 
     def assign_from_file(self, array: Array) -> bool:
@@ -309,7 +316,8 @@ class AutoCastVariable(NDArrayOperatorsMixin):
             drop_pages(array)
             return cast
 
-        self._set(array if array.dtype == dtype else RecomputedArray(array.shape, dtype, make), self.version + 1)
+        value = array if array.dtype == dtype else RecomputedArray(array.shape, dtype, make, array)
+        self._set(value, self.version + 1)
         return True
 
     def stored_as(self, dtype: DTypeLike | None = None) -> Self:
