@@ -1,13 +1,12 @@
 """Decoders that generate: one answer for a prompt, whatever else is computed, and the answers of transformers."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
 import random_models
+from generating import END, PROMPTS, written
 from oracles import assert_same_bits
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from mp_core import config
 from mp_core.models.generation import Generator
@@ -17,24 +16,6 @@ from mp_core.models.generation.sampling import Sampling
 
 NAMES = ["qwen3", "qwen2", "llama", "mistral", "phi3", "gemma", "gemma2", "gemma3_text"]
 POLICIES = ["float32", "mixed_bfloat16", "float16", "int8_from_mixed_bfloat16", "int4/64_from_float32"]
-LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
-END = len(LETTERS)
-PROMPTS = ["the cat", "a", "the quick brown fox jumps over the lazy dog " * 4, "the cat sat", "\u00fcber"]
-
-
-def written(folder, name="qwen3", **settings):
-    """Write a random causal network with a tokenizer of bytes; return the network."""
-    sizes = {"vocab_size": END + 1, "max_position_embeddings": 600, "eos_token_id": END, "bos_token_id": END}
-    network = random_models.made(name, "ForCausalLM", **(sizes | settings))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        network.save_pretrained(folder)
-    tokenizer = Tokenizer(models.BPE({letter: index for index, letter in enumerate(LETTERS)} | {"<end>": END}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<end>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    return network
 
 
 @pytest.fixture(scope="module")
@@ -153,13 +134,44 @@ def test_pages_are_taken_from_the_least_recently_used(folder):
 
 def test_sampling_follows_the_probabilities():
     logits = np.log(np.array([0.5, 0.3, 0.15, 0.05], np.float32))
-    counts = np.bincount([Sampling(1.0).token(logits, [], 0, i) for i in range(3000)], minlength=4) / 3000
+
+    def drawn(sampling, count):
+        return [sampling.token(logits, [], prompt=index) for index in range(count)]
+
+    counts = np.bincount(drawn(Sampling(1.0), 3000), minlength=4) / 3000
     np.testing.assert_allclose(counts, np.exp(logits), atol=0.03)
-    kept = {Sampling(1.0, top_p=0.79).token(logits, [], 1, i) for i in range(300)}
-    assert kept == {0, 1}
-    assert {Sampling(1.0, top_k=3).token(logits, [], 1, i) for i in range(300)} == {0, 1, 2}
-    assert {Sampling(1.0, min_p=0.25).token(logits, [], 1, i) for i in range(300)} == {0, 1, 2}
-    assert Sampling(repetition_penalty=3.0).token(np.array([2, 1, -1], np.float32), [0], 0, 1) == 1
+    assert set(drawn(Sampling(1.0, top_p=0.79), 300)) == {0, 1}
+    assert set(drawn(Sampling(1.0, top_k=3), 300)) == {0, 1, 2}
+    assert set(drawn(Sampling(1.0, min_p=0.25), 300)) == {0, 1, 2}
+    assert Sampling(repetition_penalty=3.0).token(np.array([2, 1, -1], np.float32), [0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ({"presence_penalty": 0.75}, [0.25, 3.25, 4, -5]),
+        ({"frequency_penalty": 0.25}, [0.5, 3.75, 4, -5]),
+        ({"presence_penalty": -0.5, "frequency_penalty": 1.0}, [-0.5, 3.5, 4, -5]),
+        ({"logit_bias": {3: 100, 1: -1.5}}, [1, 2.5, 4, 95]),
+        ({"logit_bias": {2: -6}, "repetition_penalty": 2.0, "presence_penalty": 1.0}, [-0.5, 1, -4, -10]),
+    ],
+)
+def test_logits_change_in_the_stated_order(how, expected):
+    logits, prompt = np.array([1, 4, 4, -5], np.float32), [2, 3, 2]
+    assert Sampling(**how)._changed(logits, [*prompt, 0, 1, 0], len(prompt)).tolist() == expected
+    assert logits.tolist() == [1, 4, 4, -5]
+
+
+def test_penalties_and_biases_reach_the_tokens(folder):
+    generator = Generator.from_folder(folder, "float32")
+    plain = generator.generate(PROMPTS[0], 30)
+    banned = generator.generate(PROMPTS[0], 30, logit_bias={plain.tokens[0]: -1000})
+    assert plain.tokens[0] not in banned.tokens
+    varied = generator.generate(PROMPTS[0], 30, presence_penalty=1000.0)
+    assert len(set(varied.tokens)) == 30
+    assert generator.generate(PROMPTS[0], 30, frequency_penalty=1000.0).tokens == varied.tokens
+    with pytest.raises(ValueError, match=r"`logit_bias` must have tokens from 0 to 256; received 257"):
+        generator.generate(PROMPTS[0], logit_bias={257: 1.0})
 
 
 @pytest.mark.parametrize(
@@ -170,6 +182,10 @@ def test_sampling_follows_the_probabilities():
         ({"top_k": 0}, "`top_k`"),
         ({"seed": -1}, "`seed` must be"),
         ({"repetition_penalty": 0}, "`repetition_penalty` must be"),
+        ({"presence_penalty": np.inf}, "`presence_penalty` must be"),
+        ({"frequency_penalty": np.nan}, "`frequency_penalty` must be"),
+        ({"logit_bias": {-1: 1.0}}, "`logit_bias` must have tokens from 0 on; received -1"),
+        ({"logit_bias": {1: np.inf}}, r"`logit_bias\[1\]` must be"),
         ({"stop": [""]}, "`stop` must be"),
         ({"max_tokens": 0}, "`max_tokens`"),
         ({"log_probabilities": -1}, "`log_probabilities` must be"),
@@ -180,6 +196,16 @@ def test_sampling_follows_the_probabilities():
 def test_bad_arguments_are_refused(folder, arguments, message):
     with pytest.raises(ValueError, match=message):
         Generator.from_folder(folder).generate(**{"prompts": "a"} | arguments)
+
+
+@pytest.mark.parametrize("longest", [PAGE // 2, PAGE, PAGE + 1, PAGE + 30])
+def test_networks_of_short_texts_generate(tmp_path, longest):
+    written(tmp_path, max_position_embeddings=longest)
+    generator = Generator.from_folder(tmp_path, "float32")
+    found = generator.generate(["ab", "a", "abc"], 200)
+    assert found == [generator.generate(prompt, 200) for prompt in ("ab", "a", "abc")]
+    assert max(len(each.tokens) for each in found) == longest - 1
+    assert generator.generate("a" * (longest - 1)).reason in ("length", "stop")
 
 
 def test_networks_that_cannot_generate_are_refused(tmp_path):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import bits
+import generation_bits
 import ml_dtypes
 import numpy as np
 import training_bits
@@ -27,7 +28,7 @@ from mp_core.cli.benchmark import operations
 from mp_core.config import available_isas, show_config
 
 KNOWN = Path(__file__).with_name("known_bits.json")
-"""Family of calls, or network and policy -> its hash, the same on every machine."""
+"""Family of calls, or training or generation and its policy -> its hash, the same on every machine."""
 
 
 def main() -> int:
@@ -71,7 +72,7 @@ def processor() -> str:
 
 
 def hashes(isas: list[str], threads: tuple[int, ...]) -> dict[str, dict[str, list[str]]]:
-    """Return family of calls, or network and policy -> hash -> the instruction sets and threads with this hash."""
+    """Return what was hashed, as in `KNOWN` -> hash -> the instruction sets and threads with this hash."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for line in bits.lines(tuple(isas), threads):
         family, isa, count, digest = line.split()
@@ -81,6 +82,8 @@ def hashes(isas: list[str], threads: tuple[int, ...]) -> dict[str, dict[str, lis
             for line in training_bits.trained(isa, count):
                 name, digest = line.rsplit(maxsplit=1)
                 found[f"trained {name}"][digest[:16]].append(f"{isa}/{count}")
+            for policy, digest in generation_bits.continued(isa, count):
+                found[f"generated {policy}"][digest[:16]].append(f"{isa}/{count}")
     return found
 
 

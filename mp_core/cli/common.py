@@ -45,14 +45,15 @@ def positive(text: str, most: int = 2**31 - 1) -> int:
     return number
 
 
-def finite(text: str) -> float:
-    """Read a number of at least 0."""
+def finite(text: str, least: float = 0.0) -> float:
+    """Read a finite number of at least `least`."""
     try:
         number = number_of(text)
     except ValueError:
         number = nan
-    if not 0 <= number < inf:
-        raise argparse.ArgumentTypeError(refusal(text, "must be a finite number of at least 0"))
+    if not (least <= number and isfinite(number)):
+        bound = f" of at least {least:g}" if least > -inf else ""
+        raise argparse.ArgumentTypeError(refusal(text, f"must be a finite number{bound}"))
     return number
 
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
+from math import inf
 from typing import Any, NamedTuple
 
 from mp_core.cli import options
-from mp_core.cli.common import DONE, finite, positive
+from mp_core.cli.common import DONE, finite, path, positive
 from mp_core.cli.embed import read_texts
 from mp_core.cli.grammar import new_command
 from mp_core.models.generation import Generated, Generator, Sampling
@@ -22,7 +23,8 @@ __all__ = ["add_command"]
 
 _AT_ONCE = 64
 """The most prompts that are in memory at once."""
-_SAMPLING = "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed"
+_PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
+_SAMPLING = "temperature", "top_k", "top_p", "min_p", *_PENALTIES, "seed"
 Answers = Iterator[tuple[Any, Generated]]
 
 
@@ -43,9 +45,14 @@ def add_command(commands: Any) -> None:
     command.add_argument("--top-p", type=finite, default=1.0, metavar="P", help="... whose probabilities add up to P")
     command.add_argument("--min-p", type=finite, default=0.0, metavar="P", help="... that have P of the largest one")
     command.add_argument("--repetition-penalty", type=finite, default=1.0, metavar="X", help="divides repeated logits")
+    signed = partial(finite, least=-inf)
+    command.add_argument("--presence-penalty", type=signed, default=0.0, metavar="X", help="less for generated tokens")
+    command.add_argument("--frequency-penalty", type=signed, default=0.0, metavar="X", help="... each time again")
     command.add_argument("--seed", type=int, default=0, metavar="N", help="of the random numbers (default: 0)")
     command.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
     command.add_argument("--cache-tokens", type=positive, metavar="N", help="tokens with keys and values in memory")
+    drafts = "`lookup` proposes tokens from the text, a smaller model in FOLDER its own: same output, fewer steps"
+    command.add_argument("--speculation", type=path, metavar="FOLDER", help=drafts)
     command.add_argument("--format", choices=("text", "jsonl"), default="text", help="of the output (default: text)")
     options.add(command, "json", "threads", "quiet", "no-progress")
 
@@ -60,7 +67,10 @@ class _Item(NamedTuple):
 def _generate(arguments: argparse.Namespace) -> int:
     options.check_model(arguments)
     options.check_outputs(arguments, arguments.model, *arguments.files)
-    generator = Generator.from_folder(arguments.model, arguments.policy, cache_tokens=arguments.cache_tokens)
+    how = {"policy": arguments.policy, "cache_tokens": arguments.cache_tokens}
+    given = arguments.speculation
+    speculation = given if given in (None, "lookup") else Generator.from_folder(given, **how)
+    generator = Generator.from_folder(arguments.model, **how, speculation=speculation)
     report: dict[str, Any] = {"model": arguments.model, "policy": generator.model.dtype_policy.name, "results": []}
     start, counted = time.perf_counter(), 0
     with counting(show=options.shows_progress(arguments) and not _is_live(arguments), total=None, unit="token") as done:

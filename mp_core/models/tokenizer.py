@@ -93,6 +93,12 @@ class Tokenizer:
         return self._tokenizer.id_to_token(index) is not None
 
     @property
+    def vocabulary(self) -> dict[str, int]:
+        """The index of each token, added ones included."""
+        found: dict[str, int] = self._tokenizer.get_vocab()
+        return found
+
+    @property
     def named(self) -> Mapping[str, str]:
         """Entry such as ``mask_token`` -> the special token."""
         return self._named

@@ -119,9 +119,21 @@ class PagedCache:
             else:  # another sequence stored the same tokens first
                 self._keys[page] = self._keys[self._known[key]]
 
+    def rewind(self, sequence: Sequence, stored: int) -> None:
+        """Forget all but the first `stored` tokens of a sequence, and more if others may share the page of the last."""
+        kept = stored // PAGE
+        if kept < len(sequence.pages) and sequence.pages[kept] in self._keys:
+            self._take(sequence, kept)
+        sequence.stored = min(stored, sequence.stored, len(sequence.pages) * PAGE)
+
     def release(self, sequence: Sequence) -> None:
         """Take the pages of a sequence back."""
-        for page in sequence.pages:
+        self._take(sequence, 0)
+        sequence.stored = 0
+
+    def _take(self, sequence: Sequence, first: int) -> None:
+        """Take the pages of a sequence from index `first` on back."""
+        for page in sequence.pages[first:]:
             self._users[page] -= 1
             if self._users[page]:
                 continue
@@ -131,7 +143,7 @@ class PagedCache:
             else:
                 self._keys.pop(page, None)
                 self._free.add(page)
-        sequence.pages, sequence.stored = [], 0
+        del sequence.pages[first:]
 
     def _next(self, last: int | None) -> int:
         """Return a page for a sequence whose last page is `last`: its neighbour if possible, which is read in place."""

@@ -12,13 +12,14 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.models.folder import read_optional
-from mp_core.models.generation.batch import Batch, Run
+from mp_core.models.generation.batch import Batch, Proposer, Run
 from mp_core.models.generation.cache import PAGE, PagedCache
 from mp_core.models.generation.cache import Sequence as Tokens
 from mp_core.models.generation.chat import ChatTemplates, Messages
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
 from mp_core.models.generation.sampling import Sampling
 from mp_core.models.generation.session import Generated, Session, stops_of
+from mp_core.models.generation.speculation import Draft, Lookup
 from mp_core.models.modules import Modules, read_network
 from mp_core.models.texts import TextModel
 from mp_core.policies.dtype_policies import DTypePolicy
@@ -59,12 +60,18 @@ class Generator(TextModel):
     model: CausalModel
 
     def __init__(
-        self, folder: Path, modules: Modules, policy: str | DTypePolicy | None, cache_tokens: int | None
+        self,
+        folder: Path,
+        modules: Modules,
+        policy: str | DTypePolicy | None,
+        cache_tokens: int | None,
+        speculation: "str | Generator | None",
     ) -> None:
         tokens = _CACHED if cache_tokens is None else positive_integer(cache_tokens, "cache_tokens")
         self._pages = -(-tokens // PAGE)
         super().__init__(folder, modules, policy)
         self._ends = _ends_of(modules)
+        self._proposer = None if speculation is None else self._proposer_of(speculation)
         self._templates = ChatTemplates(modules.network, self._tokenizer.named)
 
     @property
@@ -73,7 +80,12 @@ class Generator(TextModel):
 
     @classmethod
     def from_folder(
-        cls, path: str | PathLike[str], policy: str | DTypePolicy | None = None, *, cache_tokens: int | None = None
+        cls,
+        path: str | PathLike[str],
+        policy: str | DTypePolicy | None = None,
+        *,
+        cache_tokens: int | None = None,
+        speculation: "str | Generator | None" = None,
     ) -> "Generator":
         """Load a model.
 
@@ -87,9 +99,29 @@ class Generator(TextModel):
             ``lm_head``. Keys and values are stored in the compute dtype.
         cache_tokens : int, optional
             The number of tokens, of all texts together, whose keys and values are in memory. Default: 8192.
+        speculation : "lookup" or Generator, optional
+            Proposes next tokens, several of which the network verifies in one step: ``"lookup"`` those that followed
+            the last tokens earlier in the text, a smaller generator with the same tokens those that it would generate.
+            It changes no bit of an answer.
+
+        Raises
+        ------
+        ValueError
+            The tokens of `speculation` are others.
         """
         folder = path_of(path, "path")
-        return cls(folder, read_network(folder), policy, cache_tokens)
+        return cls(folder, read_network(folder), policy, cache_tokens, speculation)
+
+    def _proposer_of(self, speculation: "str | Generator") -> Proposer:
+        if not isinstance(speculation, Generator):
+            if speculation != "lookup":
+                raise ValueError(f"`speculation` must be 'lookup', a Generator or None; received {speculation!r}")
+            return Lookup()
+        if speculation._tokenizer.vocabulary != self._tokenizer.vocabulary:
+            raise ValueError("`speculation` must be a Generator whose tokenizer has the same tokens")
+        settings = speculation.model.settings
+        sizes = settings.vocab_size, self.model.settings.vocab_size
+        return Draft(speculation._steps, speculation._cache, settings.max_length, sizes)
 
     def _read_weights(self, policy: DTypePolicy | None) -> None:
         super()._read_weights(policy)
@@ -122,6 +154,9 @@ class Generator(TextModel):
         top_p: float = 1.0,
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
+        presence_penalty: float = 0.0,
+        frequency_penalty: float = 0.0,
+        logit_bias: Mapping[int, float] | None = None,
         stop: str | Sequence[str] = (),
         seed: int = 0,
         log_probabilities: int | None = None,
@@ -134,7 +169,7 @@ class Generator(TextModel):
             Texts, or their tokens as from :meth:`chat_tokens`.
         max_tokens : int
             The most tokens to generate for each prompt.
-        temperature, top_k, top_p, min_p, repetition_penalty, seed
+        temperature, top_k, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias, seed
             See :class:`Sampling`. Temperature 0 takes the most probable token.
         stop : str or sequence of str
             Generation ends before the first of these strings.
@@ -152,7 +187,9 @@ class Generator(TextModel):
             A prompt has no token, or is too long for the network or the cache; or logits are not finite.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+        sampling = Sampling(
+            temperature, top_k, top_p, min_p, repetition_penalty, seed, presence_penalty, frequency_penalty, logit_bias
+        )
         runs = self.runs(texts, sampling, max_tokens, log_probabilities)
         found: dict[int, Generated] = {run.number: done for run, _, done in self.steps_of(runs, stop) if done}
         listed = [found[number] for number in range(len(texts))]
@@ -267,23 +304,23 @@ class Generator(TextModel):
         ValueError
             A text has no token, or is too long for the network or the cache.
         """
-        steps = Steps(self.model, self._cache, every=True)
-        return [self._scores(steps, row) for row in self._rows(list(texts), "texts")]
+        return [self._scores(row.tolist()) for row in self._rows(list(texts), "texts")]
 
-    def _scores(self, steps: Steps, row: Array) -> Array:
-        sequence, found = Tokens(row.tolist()), np.empty(len(row), F32)
+    def _scores(self, row: list[int]) -> Array:
+        """Return the log-probabilities of tokens: each is proposed to follow those before it."""
         if len(row) > self._pages * PAGE:
             raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
+        sequence, found = Tokens(row), np.empty(len(row) - 1, F32)
         try:
             self._cache.grow(sequence, len(row))
-            for first in range(0, len(row), _SCORED):
-                count = min(_SCORED, len(row) - first)
-                logs = ops.log_softmax(steps([sequence], [count]))
-                following = row[first + 1 : first + count + 1]
+            for first in range(0, len(row) - 1, _SCORED):
+                following = row[first + 1 : first + _SCORED + 1]
+                logs = ops.log_softmax(self._steps([sequence], [1], [following[:-1]]))
                 found[first : first + len(following)] = logs[np.arange(len(following)), following]
+                self._cache.note(sequence, first + len(following))
         finally:
             self._cache.release(sequence)
-        return found[:-1]
+        return found
 
     def _rows(self, prompts: Sequence[str | Sequence[int]], argument: str) -> list[Array]:
         """Return the tokens of texts, or those given, which must fit the network."""
@@ -320,7 +357,10 @@ class Generator(TextModel):
         most = positive_integer(most, "max_tokens")
         if alternatives is not None and integer(alternatives, "log_probabilities") < 0:
             raise ValueError(f"`log_probabilities` must be at least 0; received {alternatives}")
-        longest = self.model.settings.max_length
+        longest, size = self.model.settings.max_length, self.model.settings.vocab_size
+        biased = max(sampling.logit_bias or [0])
+        if biased >= size:
+            raise ValueError(f"`logit_bias` must have tokens from 0 to {size - 1}; received {biased}")
         return [
             Run(row.tolist(), sampling, number, min(most, longest - len(row)), alternatives)
             for number, row in enumerate(self._rows(prompts, "prompts"), first)
@@ -332,7 +372,7 @@ class Generator(TextModel):
 
     def session(self) -> Session:
         """Return a loop over steps, which runs join and leave."""
-        return Session(Batch(self._steps, self._cache, self._pages), self._tokenizer, self._ends)
+        return Session(Batch(self._steps, self._cache, self._pages, self._proposer), self._tokenizer, self._ends)
 
     def steps_of(
         self, runs: Iterable[Run], stop: str | Sequence[str], at_once: int | None = None

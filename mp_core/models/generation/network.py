@@ -1,6 +1,7 @@
 """Decoders with the product to the vocabulary, and the plan of a step of several sequences."""
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Listed
 from itertools import accumulate, chain
 from typing import Any
 
@@ -16,11 +17,13 @@ from mp_core.models.generation.cache import PAGE, PagedCache, Sequence
 from mp_core.models.network import TextNetwork
 from mp_core.models.past import Past
 from mp_core.ops.paged import Pages
+from mp_core.utilities.tree import leaves
 
 __all__ = ["CausalModel", "Steps", "decoder_of", "heads_of"]
 
-_EXAMPLES = ((2, PAGE + 5), 8), ((1, 3, 2 * PAGE + 1), 9)
-"""Two examples: the new tokens of sequences, and the pages of the cache. All sizes differ."""
+_EXAMPLES = ((PAGE + 5, 2), 8), ((3, 1, 4, 2), 9)
+"""Two examples: the new tokens of sequences, and the pages of the cache. To sequence i, i tokens are proposed. All
+sizes differ, and the numbers of pages and sequences do not differ by the same number in both."""
 
 
 class CausalModel(TextNetwork):
@@ -69,86 +72,91 @@ def heads_of(settings: GatedSettings) -> list[tuple[int, int]]:
 
 
 class _Step(Layer):
-    """The logits after the last new token of each sequence, or after every new token."""
+    """The logits after the last token of each piece of the new tokens."""
 
-    def __init__(self, model: CausalModel, every: bool) -> None:
+    def __init__(self, model: CausalModel) -> None:
         super().__init__(autocast=False)
-        self.model, self.every = model, every
+        self.model = model
 
     def call(
-        self,
-        ids: Array,
-        offsets: Array,
-        past: Array,
-        pages: Array,
-        starts: Array,
-        places: Array,
-        keys: list[Array],
-        values: list[Array],
+        self, ids: Array, offsets: Array, pages: Pages, ends: Array, keys: list[Array], values: list[Array]
     ) -> Array:
-        """Return the logits, float32 of shape (sequences, vocabulary) or (tokens, vocabulary)."""
-        model = self.model
-        earlier = Past(Pages(past, pages, starts, places), keys, values, PAGE)
+        """Return the logits, float32 of shape (pieces, vocabulary); `ends` are the offsets of pieces of `ids`."""
+        model, earlier = self.model, Past(pages, keys, values, PAGE)
         hidden = decoder_of(model).continued(model.embeddings(ids), offsets, earlier)
-        if self.every:
-            return model.logits(hidden)
-        return model.logits(ops.ragged_pool(hidden, offsets, ("lasttoken",), 0, model.settings.max_length))
+        return model.logits(ops.ragged_pool(hidden, ends, ("lasttoken",), 0, model.settings.max_length))
 
 
 class Steps:
-    """Computes new tokens of sequences by one plan, for any number of sequences and tokens.
+    """Computes new tokens of sequences by one plan, for any number of sequences and tokens."""
 
-    With `every`, it returns the logits after every new token.
-    """
-
-    def __init__(self, model: CausalModel, cache: PagedCache, every: bool = False) -> None:
+    def __init__(self, model: CausalModel, cache: PagedCache) -> None:
         self._model, self._cache = model, cache
         (example, sizes), others = (self._example(*lengths) for lengths in _EXAMPLES)
-        self._step = _Step(model, every)
+        self._step = _Step(model)
         try:
             self._plan: ForwardPlan[Array] | None = ForwardPlan(self._step, example, {}, sizes, others)
         except UnseenError:
             self._plan = None
 
-    def __call__(self, sequences: list[Sequence], counts: list[int]) -> Array:
-        """Compute the next `counts` tokens of sequences; return the logits after the last or after every one.
+    def __call__(
+        self, sequences: list[Sequence], counts: list[int], proposals: Listed[list[int]] | None = None
+    ) -> Array:
+        """Compute the next `counts` tokens of sequences, and after them the tokens that are proposed to follow.
 
-        Their keys and values are stored in the pages of the sequences, which must be there already.
+        Return the logits after the last of the `counts` tokens and after each proposed one, for one sequence after the
+        other. All keys and values are stored in the pages of the sequences, which must be there already; those of
+        proposed tokens do not count as stored until the caller notes them in the cache.
         """
-        arrays = _inputs(sequences, counts)
+        arrays = _inputs(sequences, counts, [[] for _ in counts] if proposals is None else proposals)
+        keys, values = self._cache.keys, self._cache.values
         if self._plan is None:
-            found: Array = self._step(*arrays, self._cache.keys, self._cache.values)
+            found: Array = self._step(*arrays, keys, values)
         else:
-            sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), len(self._cache.keys[0]))
-            found = self._plan.run_rows([*arrays, *self._cache.keys, *self._cache.values], sizes)
+            found = self._plan.run_rows([*leaves(arrays), *keys, *values], self._sizes(arrays, len(keys[0])))
         for sequence, count in zip(sequences, counts, strict=True):
             self._cache.note(sequence, sequence.stored + count)
         return found
 
-    def _sizes(self, tokens: int, sequences: int, pages: int, rows: int) -> tuple[int, ...]:
-        return tokens, sequences, pages, rows, *(tokens * n for n in self._model.settings.rows_of_token)
+    def _sizes(self, arrays: "_Arrays", rows: int) -> tuple[int, ...]:
+        ids, _, paged, ends = arrays
+        tokens = (len(ids) * n for n in self._model.settings.rows_of_token)
+        return len(ids), len(paged.past), len(paged.pages), rows, len(ends) - 1, *tokens
 
     def _example(self, counts: tuple[int, ...], pages: int) -> tuple[tuple[Any, ...], tuple[int, ...]]:
         """Return example arguments for sequences of so many new tokens, and their sizes."""
         cache = PagedCache(heads_of(decoder_of(self._model).settings), self._cache.keys[0].dtype, pages)
-        sequences = [Sequence([0] * count) for count in counts]
-        for sequence, count in zip(sequences, counts, strict=True):
-            cache.grow(sequence, count)
-        arrays = _inputs(sequences, list(counts))
-        sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), len(cache.keys[0]))
-        return (*arrays, cache.keys, cache.values), sizes
+        counts = tuple(min(count, self._model.settings.max_length) for count in counts)
+        sequences, proposals = [Sequence([0] * count) for count in counts], [[0] * n for n in range(len(counts))]
+        for sequence, count, proposed in zip(sequences, counts, proposals, strict=True):
+            cache.grow(sequence, count + len(proposed))
+        arrays = _inputs(sequences, list(counts), proposals)
+        return (*arrays, cache.keys, cache.values), self._sizes(arrays, len(cache.keys[0]))
 
 
-def _inputs(sequences: list[Sequence], counts: list[int]) -> tuple[Array, ...]:
-    """Return ids, offsets, past, pages, starts and places for the next tokens of sequences."""
-    spans = [range(s.stored, s.stored + count) for s, count in zip(sequences, counts, strict=True)]
-    ids = chain.from_iterable(s.tokens[span.start : span.stop] for s, span in zip(sequences, spans, strict=True))
-    places = chain.from_iterable(
-        (s.pages[row // PAGE] * PAGE + row % PAGE for row in span) for s, span in zip(sequences, spans, strict=True)
-    )
+_Arrays = tuple[Array, Array, Pages, Array]
+"""Token ids, the offsets of sequences in them, where keys and values are, and the offsets of the pieces of tokens."""
+
+
+def _inputs(sequences: list[Sequence], counts: list[int], proposals: Listed[list[int]]) -> _Arrays:
+    """Return the arrays for the next tokens of sequences and the tokens proposed to follow them."""
+    new, spans, ends = [], [], [0]
+    for s, count, proposed in zip(sequences, counts, proposals, strict=True):
+        end = s.stored + count
+        new.append([*s.tokens[s.stored : end], *proposed])
+        spans.append(range(s.stored, end + len(proposed)))
+        ends += range(ends[-1] + count, ends[-1] + count + len(proposed) + 1)
     pages = [s.pages[: -(-span.stop // PAGE)] for s, span in zip(sequences, spans, strict=True)]
-    columns = (
-        ids, accumulate(counts, initial=0), (span.start for span in spans), chain.from_iterable(pages),
-        accumulate(map(len, pages), initial=0), places,
+    places = (
+        [s.pages[row // PAGE] * PAGE + row % PAGE for row in span] for s, span in zip(sequences, spans, strict=True)
+    )
+    paged = Pages(
+        _integers([span.start for span in spans]), _integers(chain.from_iterable(pages)),
+        _integers(accumulate(map(len, pages), initial=0)), _integers(chain.from_iterable(places)),
     )  # fmt: skip
-    return tuple(np.array(list(column), np.int32) for column in columns)
+    offsets = accumulate(map(len, new), initial=0)
+    return _integers(chain.from_iterable(new)), _integers(offsets), paged, _integers(ends)
+
+
+def _integers(column: Iterable[int]) -> Array:
+    return np.fromiter(column, np.int32)

@@ -1,7 +1,7 @@
 """Answers that are generated together: they join and leave at any step, and their texts grow."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mp_core.models.generation.batch import Batch, Run
@@ -22,12 +22,16 @@ class Generated:
         Why it ends: ``"stop"`` (a token that ends texts, or a string of `stop`) or ``"length"`` (`max_tokens`).
     log_probabilities : list of (float, dict of int to float), or None
         For each token its log-probability, and those of the most probable tokens.
+    steps : int
+        The steps of the network that computed the tokens: fewer than tokens if proposed tokens were accepted. It is not
+        compared.
     """
 
     text: str
     tokens: list[int]
     reason: str
     log_probabilities: list[tuple[float, dict[int, float]]] | None = None
+    steps: int = field(default=0, compare=False)
 
 
 def stops_of(stop: str | Sequence[str]) -> list[str]:
@@ -90,7 +94,7 @@ class Session:
 def _result(run: Run, text: "_Text", ends: bool) -> Generated:
     tokens = run.tokens[:-1] if ends else run.tokens
     noted = run.log_probabilities[: len(tokens)] if run.alternatives is not None else None
-    return Generated(text.known, tokens, "stop" if ends or text.stopped else "length", noted)
+    return Generated(text.known, tokens, "stop" if ends or text.stopped else "length", noted, run.steps)
 
 
 class _Text:
