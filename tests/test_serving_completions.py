@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from chat_templates import TEMPLATES
+from generating import END, PROMPTS, written
 from servers import LIMIT, Lines, running, serving
-from test_generation import END, PROMPTS, written
 
 from mp_core.models.generation import Generator
 from mp_core.models.generation.batch import Run
@@ -135,6 +135,12 @@ def test_content_in_parts_and_variables(client, lone):
     assert found.choices[0].message.content == lone.chat([{"role": "user", "content": "the\ncat"}], 5).text
 
 
+def test_penalties_and_biases(client, lone):
+    how = {"max_tokens": 30, "temperature": 0, "presence_penalty": 0.5, "frequency_penalty": 1.5}
+    found = client.completions.create(model="small", prompt=PROMPTS[0], logit_bias={"7": 3}, **how)
+    assert found.choices[0].text == lone.generate(PROMPTS[0], logit_bias={7: 3}, **how).text
+
+
 def test_models_are_listed(client):
     (model,) = client.models.list().data
     assert (model.id, model.kind) == ("small", "generator")
@@ -245,8 +251,11 @@ BAD = [
     ({"prompt": "a", "stop": [""]}, 400, '"stop" must be a string that is not empty'),
     ({"prompt": "a", "stop": ["a"] * 17}, 400, '"stop" must be'),
     ({"prompt": "a", "echo": True}, 400, '"echo" must be false'),
-    ({"prompt": "a", "logit_bias": {"1": 2}}, 400, '"logit_bias" must be {}'),
-    ({"prompt": "a", "presence_penalty": 1}, 400, '"presence_penalty" must be 0'),
+    ({"prompt": "a", "logit_bias": {"a": 2}}, 400, '"logit_bias" must be an object'),
+    ({"prompt": "a", "logit_bias": {"1": "2"}}, 400, '"logit_bias"."1" must be a number'),
+    ({"prompt": "a", "logit_bias": {"257": 2}}, 400, "`logit_bias` must have tokens from 0 to 256"),
+    ({"prompt": "a", "best_of": 2}, 400, '"best_of" must be 1'),
+    ({"prompt": "a", "presence_penalty": 1e300}, 400, '"presence_penalty" must be a number'),
     ({"prompt": "a", "logprobs": 21}, 400, '"logprobs" must be'),
     ({"prompt": "a", "stream_options": {"a": 1}}, 400, 'the field "a" of "stream_options" is unknown'),
     ({"prompt": "a", "suffix": "b"}, 400, 'the field "suffix" is unknown'),

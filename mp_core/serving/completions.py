@@ -1,6 +1,7 @@
 """Completions in OpenAI's form: prompts, answers as one object or as server-sent events."""
 
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
@@ -23,6 +24,8 @@ from mp_core.serving.schema import Fields
 
 __all__ = ["COMPLETIONS", "Completion", "EventStream", "Form"]
 
+_PENALTIES = "repetition_penalty", "presence_penalty", "frequency_penalty"
+_SAMPLING = "temperature", "top_k", "top_p", "min_p", *_PENALTIES, "logit_bias"
 _LEAST = -9999.0
 """OpenAI's number for the logarithm of 0, which JSON lacks."""
 _TOKEN_BYTES = 64
@@ -130,14 +133,14 @@ class Completion:
     def job(self, most_tokens: int) -> Job:
         """Return the runs of all prompts, of at most so many tokens together; errors name the field."""
         fields, generator = self._fields, self._served.generator
-        names = "temperature", "top_k", "top_p", "min_p", "repetition_penalty"
-        sampling = Sampling(**{name: fields[name] for name in names}, seed=fields["seed"] % 2**32)
         try:
+            sampling = Sampling(**{name: fields[name] for name in _SAMPLING}, seed=fields["seed"] % 2**32)
             prompts = self._form.prompts(self._served, fields)
             rows = [run.prompt for run in generator.runs(prompts, sampling, 1)]
         except (ValueError, TypeError) as error:
-            name = next(iter(self._form.fields))  # the prompts are the first field
-            raise RefusedError("text", str(error).replace("`prompts", "`prompt"), name) from None
+            told = str(error).replace("`prompts", "`prompt")
+            named = re.match(r"`(\w+)", told)
+            raise RefusedError("text", told, named and named[1]) from None
         self.prompt_tokens = sum(map(len, rows))
         if self.prompt_tokens * fields["n"] > most_tokens:
             raise RefusedError("large", f"the prompts of a request may have at most {most_tokens} tokens")

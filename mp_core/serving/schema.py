@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -224,6 +225,14 @@ def _stops(value: Any, name: str) -> list[str]:
     return stops
 
 
+def _biases(value: Any, name: str) -> dict[int, float]:
+    """Read an object with a bias for each token, whose number is a string."""
+    read = _number_from(-100, 100, "a number from -100 to 100")
+    if not isinstance(value, dict) or len(value) > _BIASES or not all(re.fullmatch("[0-9]{1,9}", key) for key in value):
+        raise _wrong(name, f"an object with at most {_BIASES} numbers of tokens", value)
+    return {int(key): read(bias, f"{name}.{json.dumps(key)}") for key, bias in value.items()}
+
+
 def _messages(value: Any, name: str) -> list[dict[str, Any]]:
     """Read the messages of a chat; parts of a content, which must be texts, are joined by line ends."""
     if not isinstance(value, list) or not value:
@@ -254,6 +263,7 @@ def _variables(value: Any, name: str) -> dict[str, Any]:
 
 
 _STOPS = 16  # strings of `stop`
+_BIASES = 1024  # tokens of `logit_bias`
 _TAKEN = {"messages", "template", "add_generation_prompt"}
 _DOCUMENT: Fields = {"text": _Field(_text, required=True)}
 _CUT: Fields = {"truncate": _Field(_flag, True)}
@@ -341,9 +351,9 @@ _SAMPLING: Fields = {
     "stop": _Field(_stops, []),
     "stream": _Field(_flag, False),
     "stream_options": _Field(_object({"include_usage": _Field(_flag, False)}), {"include_usage": False}),
-    "presence_penalty": _Field(_only(0, _ABSENT), 0),
-    "frequency_penalty": _Field(_only(0, _ABSENT), 0),
-    "logit_bias": _Field(_only({}, _ABSENT), {}),
+    "presence_penalty": _Field(_number_from(-100, 100, "a number from -100 to 100"), 0.0),
+    "frequency_penalty": _Field(_number_from(-100, 100, "a number from -100 to 100"), 0.0),
+    "logit_bias": _Field(_biases, {}),
     "user": _Field(_text),
 }
 

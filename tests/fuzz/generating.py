@@ -20,8 +20,8 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+from generating import PROMPTS, written
 from servers import LIMIT, Server
-from test_generation import PROMPTS, written
 
 from mp_core.models.generation import Generator
 
@@ -159,7 +159,12 @@ def soak(seconds, seed):
             if more > SLACK:
                 state.wrong.append(f"resident memory grew by {more} bytes")
             counts = ", ".join(f"{count} {name}" for name, count in sorted(state.found.items(), key=str))
-            memory = f"{statistics.median(resident) / 1e6:.1f} MB resident, {more / 1e6:+.2f} MB"
+            fifth = max(1, len(resident) // 5)
+            parts = [
+                statistics.median(resident[start:][:fifth]) / 1e6
+                for start in range(0, len(resident) - fifth + 1, fifth)
+            ]
+            memory = f"MB resident in fifths of the time: {', '.join(f'{part:.1f}' for part in parts)}"
             report = f"{seconds:g} s: {counts}; {generated:.0f} tokens; {memory}"
         finally:
             code = server.stop()
