@@ -19,7 +19,7 @@
 #: make fuzz-c          random calls of the C API, under sanitizers
 #: make keras-tests     Keras' own tests, from a folder: KERAS=~/keras-3.15.1
 #: make soak            an hour of everything: the same bits, no growth
-#: make soak-serving    clients of completions come, go and break off: ARGS="--seconds 600"
+#: make soak-serving    clients of completions: ARGS="--seconds 600"
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
 #: make test-aarch64    other CPUs, emulated (test-amx-emulated, test-nehalem)

@@ -292,6 +292,7 @@ def test_bad_requests_are_refused_in_the_form_of_openai(folder):
                     assert found[0] == status, (body, found)
                     assert (found[0], set(found[2]["error"])) == (status, {"message", "type", "param", "code"}), body
                     assert message in found[2]["error"]["message"], (message, found[2])
+            assert (await ask("/", {"inputs": "a"}))[0] == (await ask("/embed", {"inputs": "a"}))[0] == 404
             status, _, answer = await ask("/v1/completions", {"prompt": "a", "temperature": 1e-45})
             assert (status, answer["usage"]["completion_tokens"]) == (200, 16)
 

@@ -23,7 +23,7 @@ from mp_core.serving.errors import RefusedError
 from mp_core.serving.flight import Flight, Share
 from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Gauge, Metrics
-from mp_core.serving.models import KINDS, Computing, Decoder, Served
+from mp_core.serving.models import Computing, Decoder, Served
 from mp_core.serving.portions import json_portions, text_portions, tokens_of
 from mp_core.serving.routes import ByKind, ModelInputs, Route, Unqueued
 from mp_core.serving.schema import checked, read_json
@@ -130,7 +130,7 @@ class Service:
         data = await read_json(request, self.limits)
         if isinstance(route, ByKind):
             name = data.get("model") if isinstance(data, dict) else None
-            route = route.route(self.find(name if isinstance(name, str) else None, KINDS), data)
+            route = route.route(self.find(name if isinstance(name, str) else None, tuple(route.paths)), data)
         fields = checked(data, route.fields)
         served = self.find(fields["model"], route.kinds)
         record.model = served.name
