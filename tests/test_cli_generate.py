@@ -8,7 +8,7 @@ import sys
 import processes
 import pytest
 from chat_templates import TEMPLATES
-from test_generation import written
+from generating import written
 
 from mp_core.cli import main
 from mp_core.models.generation import Generator

@@ -166,6 +166,14 @@ def test_a_short_soak_keeps_the_bits():
     assert done.returncode == 0 and "every result had its bits" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
+def test_a_short_soak_of_completions_returns_all_pages():
+    pytest.importorskip("uvicorn")
+    command = [sys.executable, "-W", "ignore", "-m", "fuzz.generating", "--seconds", "4"]
+    done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "wrong" not in done.stdout, done.stdout + done.stderr
+
+
 def test_a_short_hammer_keeps_the_bits():
     command = [sys.executable, "-m", "fuzz.hammer", "--seconds", "1"]
     done = processes.run(command, cwd=TESTS, capture_output=True, text=True, check=False)

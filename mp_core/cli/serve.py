@@ -45,11 +45,20 @@ def add_command(commands: Any) -> None:
     """Add `serve` to the program."""
     examples = (
         "serve MODEL", "serve MODEL --policy int8 --port 8080 --threads 4", "serve small=MODEL large=OTHER",
-        "serve MODEL --adapter legal=FOLDER --adapter news=OTHER",
+        "serve MODEL --adapter legal=FOLDER --adapter news=OTHER", "serve --generator DECODER --policy int8",
     )  # fmt: skip
-    serve = new_command(commands, "serve", _serve, "answer requests for embeddings and scores over HTTP", examples)
+    serve = new_command(
+        commands, "serve", _serve, "answer requests for embeddings, scores and completions over HTTP", examples
+    )
     serve.add_argument(
-        "models", nargs="+", metavar="MODEL", help="folder of a model (requests use the folder's name), or NAME=FOLDER"
+        "models", nargs="*", metavar="MODEL", help="folder of a model (requests use the folder's name), or NAME=FOLDER"
+    )
+    serve.add_argument(
+        "--generator", action="append", default=[], metavar="NAME=FOLDER",
+        help="serve this decoder for completions and chats; repeatable; NAME= may be left out",
+    )  # fmt: skip
+    serve.add_argument(
+        "--cache-tokens", type=positive, metavar="N", help="tokens of a generator with keys and values in memory"
     )
     serve.add_argument(
         "--adapter", action="append", default=[], metavar="NAME=FOLDER",
@@ -94,17 +103,19 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     folders = _folders(arguments.models, "MODEL")
     adapters = _folders(arguments.adapter, "--adapter")
+    generators = _folders(arguments.generator, "--generator")
     origins = tuple(dict.fromkeys(arguments.cors_allow_origin))
     if "*" in origins and len(origins) > 1:
         raise argparse.ArgumentError(None, "argument --cors-allow-origin: * allows all origins; remove the others")
     _check_adapters(adapters, folders)
+    _check_generators(generators, folders, adapters)
     keys = _keys(arguments.api_key_file)
     place = _Place.of(arguments)
     if arguments.threads:
         config.set_num_threads(arguments.threads)
     log = Log(arguments.log_format, quiet=arguments.quiet)
     with place.bound() as listener:
-        models = open_models(folders, arguments.policy, adapters)
+        models = open_models(folders, arguments.policy, adapters, generators, arguments.cache_tokens)
         for served in models:
             log.write("info", f"serving {served.name}", **served.describe())
         if not keys and not place.local:
@@ -161,11 +172,19 @@ def _folders(words: list[str], argument: str) -> dict[str, Path]:
 
 
 def _check_adapters(adapters: dict[str, Path], folders: dict[str, Path]) -> None:
-    if adapters and len(folders) > 1:
+    if adapters and len(folders) != 1:
         raise argparse.ArgumentError(None, f"argument --adapter: needs one MODEL; received {len(folders)}")
     both = sorted(adapters.keys() & folders.keys())
     if both:
         raise argparse.ArgumentError(None, f"argument --adapter: {both[0]} is the name of the model; choose another")
+
+
+def _check_generators(generators: dict[str, Path], folders: dict[str, Path], adapters: dict[str, Path]) -> None:
+    if not folders and not generators:
+        raise argparse.ArgumentError(None, "the following arguments are required: MODEL or --generator")
+    both = sorted(generators.keys() & (folders.keys() | adapters.keys()))
+    if both:
+        raise argparse.ArgumentError(None, f"argument --generator: {both[0]} is the name of a model; use NAME=FOLDER")
 
 
 def _keys(path: str | None) -> list[str]:

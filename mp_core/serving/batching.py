@@ -17,7 +17,7 @@ from mp_core.models.texts import Tokens
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Metrics
-from mp_core.serving.models import Served
+from mp_core.serving.models import Computing
 from mp_core.utilities.nonfinite import NonFiniteError, nonfinite
 
 __all__ = ["Batcher"]
@@ -49,7 +49,7 @@ class _Job:
 class _Line:
     """The requests that can share batches: those for the same model with the same options."""
 
-    model: Served
+    model: Computing
     options: Mapping[str, Any]
     jobs: deque[_Job] = field(default_factory=deque)
 
@@ -138,7 +138,7 @@ class Batcher:
         """Return the estimated seconds, from 1 to 60, to compute the queue at the average speed so far."""
         return min(max(1, math.ceil(self.waiting * self._busy / max(self._done, 1))), 60)
 
-    async def __call__(self, model: Served, tokens: Tokens, options: Mapping[str, Any]) -> tuple[Array, float]:
+    async def __call__(self, model: Computing, tokens: Tokens, options: Mapping[str, Any]) -> tuple[Array, float]:
         """Compute the texts of a request; return a row for each text, and the seconds that it waited in the queue.
 
         A queue without room for the request raises RefusedError. Errors of the model are raised here too.

@@ -57,7 +57,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
-        service.batcher.start()
+        service.start()
         try:
             yield
         finally:
@@ -94,7 +94,8 @@ class Front:
 
     def finish(self) -> None:
         """Answer the received requests in order of arrival: the server is going to stop."""
-        self._service.batcher.finish()
+        for queue in self._service.queues:
+            queue.finish()
 
     @property
     def busy(self) -> bool:
@@ -242,7 +243,7 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _health(service: Service, request: Request) -> Response:
     """Report whether the server can compute; otherwise a supervisor should restart it."""
-    good = service.batcher.running and all(served.is_whole for served in service.models)
+    good = all(queue.running for queue in service.queues) and all(served.is_whole for served in service.models)
     return JSONResponse({"status": "ok" if good else "failed"}, 200 if good else 503)
 
 

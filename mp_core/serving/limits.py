@@ -21,3 +21,5 @@ class Limits:
     flight_bytes: int = 1 << 28
     connections: int = 1024  # Open connections, at most as many as file descriptors allow. Others wait to be accepted.
     body_seconds: float = 30.0  # seconds in which a body must arrive (408)
+    # Tokens of an answer to a chat that says nothing about it; fewer if the cache has no room for them.
+    new_tokens: int = 1024

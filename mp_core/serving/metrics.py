@@ -88,6 +88,8 @@ class Metrics:
         self.batch_seconds = Histogram("mp_core_batch_seconds", "Duration of batches.", _SECONDS, by_model)
         self.batch_texts = Histogram("mp_core_batch_texts", "Texts of batches.", _SIZES, by_model)
         self.batch_tokens = Histogram("mp_core_batch_tokens", "Tokens of batches.", _SIZES, by_model)
+        self.generated = Counter("mp_core_generated_tokens_total", "Tokens that were generated.", by_model)
+        self.first_token = Histogram("mp_core_first_token_seconds", "From request to first token.", _SECONDS, by_model)
         info = Counter("mp_core_info", "The version, and the instruction set in use.", "version", "isa")
         info.kind = "gauge"
         info.add(1, __version__, isa())

@@ -11,7 +11,15 @@ import numpy as np
 
 from mp_core.arrays import Array
 from mp_core.layers import activations
-from mp_core.models import M3Encoder, MultiVectorEncoder, Reranker, SparseEncoder, SparseVectors, TextEncoder
+from mp_core.models import (
+    Generator,
+    M3Encoder,
+    MultiVectorEncoder,
+    Reranker,
+    SparseEncoder,
+    SparseVectors,
+    TextEncoder,
+)
 from mp_core.models.heads import function_of_scores
 from mp_core.models.multi import TASKS
 from mp_core.models.opening import class_of
@@ -20,10 +28,10 @@ from mp_core.models.prompted import PromptedModel
 from mp_core.models.texts import TextModel, Tokens
 from mp_core.policies.dtype_policies import DTypePolicy
 
-__all__ = ["KINDS", "Encoder", "Scorer", "Served", "open_models"]
+__all__ = ["KINDS", "Computing", "Decoder", "Encoder", "Scorer", "Served", "open_models"]
 
-KINDS = ("encoder", "sparse", "multi-vector", "reranker", "classifier")
-"""The kinds of models. A reranker has one score, a classifier several."""
+KINDS = ("encoder", "sparse", "multi-vector", "reranker", "classifier", "generator")
+"""The kinds of models. A reranker has one score, a classifier several; a generator continues texts."""
 
 
 class Served(ABC):
@@ -63,14 +71,6 @@ class Served(ABC):
         """All kinds that the model supports: one, or the first three for BGE-M3."""
         return (self.kind,)
 
-    @abstractmethod
-    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
-        """Return the tokens of texts or pairs of texts; raise ValueError if a text has none.
-
-        Texts that are too long are truncated at the end, or with `from_start` at the start. Default: the tokenizer's
-        setting.
-        """
-
     def pieces(self, texts: Sequence[str], prompt_name: str | None, special: bool, most: int) -> list[list[Piece]]:
         """Return all tokens of texts with the prompt before each, with or without special tokens.
 
@@ -84,6 +84,26 @@ class Served(ABC):
         return self._texts.decode(rows, skip_special=skip_special)
 
     @abstractmethod
+    def as_tei(self) -> dict[str, Any]:
+        """Return the type of the model in the form of text-embeddings-inference."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return the description of the model for clients."""
+        return {"kind": self.kind, "policy": self.policy, "max_length": self.max_length}
+
+
+class Computing(Served):
+    """A model that computes a row of numbers for each text or pair of texts."""
+
+    @abstractmethod
+    def tokenize(self, inputs: Sequence[Any], prompt_name: str | None = None, from_start: bool | None = None) -> Tokens:
+        """Return the tokens of texts or pairs of texts; raise ValueError if a text has none.
+
+        Texts that are too long are truncated at the end, or with `from_start` at the start. Default: the tokenizer's
+        setting.
+        """
+
+    @abstractmethod
     def compute(self, tokens: Tokens, options: Mapping[str, Any]) -> Array:
         """Return a row of numbers or a score for each text, with the same bits as if computed alone.
 
@@ -94,16 +114,8 @@ class Served(ABC):
         """Estimate how many numbers :meth:`compute` returns; by default one for each text."""
         return len(tokens)
 
-    @abstractmethod
-    def as_tei(self) -> dict[str, Any]:
-        """Return the type of the model in the form of text-embeddings-inference."""
 
-    def describe(self) -> dict[str, Any]:
-        """Return the description of the model for clients."""
-        return {"kind": self.kind, "policy": self.policy, "max_length": self.max_length}
-
-
-class _Prompted(Served):
+class _Prompted(Computing):
     """An encoder of any kind, with prompts."""
 
     dim: int  # the length of an embedding or a token vector
@@ -223,7 +235,7 @@ def _objects(items: SparseVectors | list[Array]) -> Array:
     return rows
 
 
-class Scorer(Served):
+class Scorer(Computing):
     """A reranker or a classifier; `labels` are the names of the scores in ``config.json``.
 
     `default` is the activation of the folder; `probabilities` is the one from scores to probabilities, the identity for
@@ -256,22 +268,46 @@ class Scorer(Served):
         return super().describe() | {"labels": self.labels}
 
 
+class Decoder(Served):
+    """A decoder that continues texts."""
+
+    kind = "generator"
+
+    def __init__(self, name: str, model: Generator, created: int = 0) -> None:
+        super().__init__(name, model, created)
+        self.generator = model
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token alone; "" for those that the tokenizer lacks."""
+        return self.generator.words(tokens)
+
+    def as_tei(self) -> dict[str, Any]:
+        return {"generator": {}}
+
+    def describe(self) -> dict[str, Any]:
+        return super().describe() | {"cache_tokens": self.generator.cache_tokens}
+
+
 def open_models(
     folders: Mapping[str, str | Path],
     policy: str | DTypePolicy | None = None,
     adapters: Mapping[str, str | Path] = MappingProxyType({}),
+    generators: Mapping[str, str | Path] = MappingProxyType({}),
+    cache_tokens: int | None = None,
 ) -> list[Served]:
     """Open folders of models, by name, and run each model once, which packs its weights.
 
     A folder has an encoder of any kind, a cross-encoder or a classifier. The default policy is the one under which each
     is stored. `adapters` maps names to folders: each is served as another model, which shares the weights of the first
-    model.
+    model. `generators` are folders of decoders that generate, each with a cache of so many tokens.
     """
     models: dict[str, tuple[TextModel, Path]] = {}
     for name, folder in folders.items():
         models[name] = class_of(Path(folder)).from_folder(folder, policy), Path(folder)
-    base = next(iter(models.values()))[0]
-    models |= {name: (base.with_adapter(folder), Path(folder)) for name, folder in adapters.items()}
+    for name, folder in adapters.items():
+        models[name] = next(iter(models.values()))[0].with_adapter(folder), Path(folder)
+    for name, folder in generators.items():
+        models[name] = Generator.from_folder(folder, policy, cache_tokens=cache_tokens), Path(folder)
     return [_served(name, model, int(path.stat().st_mtime)) for name, (model, path) in models.items()]
 
 
@@ -279,7 +315,10 @@ def _served(name: str, model: TextModel, created: int) -> Served:
     """Wrap a model, and run it once."""
     served: Served = next(kind for known, kind in _SERVED.items() if isinstance(model, known))(name, model, created)
     with suppress(ValueError):  # the tokenizer has no token for "a": then the first request packs the weights
-        served.compute(served.tokenize(["a"] if served.kind != "reranker" else [("a", "a")]), {})
+        if isinstance(served, Computing):
+            served.compute(served.tokenize(["a"] if served.kind != "reranker" else [("a", "a")]), {})
+        elif isinstance(model, Generator):
+            model.generate("a", 1)
     return served
 
 
@@ -289,5 +328,6 @@ _SERVED: dict[type[TextModel], Callable[[str, Any, int], Served]] = {
     SparseEncoder: Sparse,
     MultiVectorEncoder: Multi,
     Reranker: Scorer,
+    Generator: Decoder,
 }
 """Class of a model -> its wrapper; subclasses are listed before their bases."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mp_core.models.texts import Tokens
-from mp_core.serving.models import Served
+from mp_core.serving.models import Computing
 
 __all__ = ["json_portions", "text_portions", "tokens_of"]
 
@@ -44,7 +44,7 @@ def text_portions(inputs: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any], i
             first, size, shared, least = position + 1, 0, None, _CHARACTERS
 
 
-def tokens_of(served: Served, inputs: Sequence[Any], prompt_name: str | None, first: int, **how: bool) -> Tokens:
+def tokens_of(served: Computing, inputs: Sequence[Any], prompt_name: str | None, first: int, **how: bool) -> Tokens:
     """Return the tokens of a portion that starts at text `first`; errors name the index among all texts."""
     try:
         return served.tokenize(inputs, prompt_name, **how)

@@ -13,6 +13,7 @@ from mp_core.models.pieces import TooManyTokensError
 from mp_core.models.precision import CODES, unit_codes
 from mp_core.models.reranker import ranked
 from mp_core.serving import schema
+from mp_core.serving.completions import COMPLETIONS, Form
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.models import KINDS, Encoder, Scorer, Served
 from mp_core.serving.schema import Fields
@@ -206,7 +207,8 @@ def _decoded(served: Served, fields: dict[str, Any], most: int) -> tuple[list[An
 
 _EMBEDDINGS = Route(schema.EMBEDDINGS, ("encoder",), _ask_embeddings, _answer_embeddings)
 
-ROUTES: Mapping[str, Route | Unqueued | ByKind] = {
+ROUTES: Mapping[str, Route | Unqueued | ByKind | Form] = {
+    **COMPLETIONS,
     "/v1/embeddings": _EMBEDDINGS,
     "/embeddings": _EMBEDDINGS,
     "/v1/rerank": Route(schema.RERANKING, ("reranker",), _ask_reranking, _answer_reranking),

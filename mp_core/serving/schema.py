@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,8 @@ from mp_core.serving.errors import RefusedError
 from mp_core.serving.limits import Limits
 
 __all__ = [
+    "CHATS",
+    "COMPLETIONS",
     "DECODE",
     "EMBED",
     "EMBEDDINGS",
@@ -173,6 +176,95 @@ def _side(value: Any, name: str) -> str:
     return value.lower()
 
 
+def _number_from(least: float, most: float, allowed: str) -> Callable[[Any, str], float]:
+    """Return a function that reads a finite number from `least` to `most`."""
+
+    def read(value: Any, name: str) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
+            raise _wrong(name, allowed, value)
+        return float(value)
+
+    return read
+
+
+def _integer_from(least: int, most: int) -> Callable[[Any, str], int]:
+    def read(value: Any, name: str) -> int:
+        if type(value) is not int or not least <= value <= most:
+            raise _wrong(name, f"an integer from {least} to {most}", value)
+        return value
+
+    return read
+
+
+def _only(allowed: Any, why: str) -> Callable[[Any, str], Any]:
+    """Return a function that accepts one value, which changes nothing."""
+
+    def read(value: Any, name: str) -> Any:
+        if value != allowed or isinstance(value, bool) != isinstance(allowed, bool):
+            raise _wrong(name, f"{json.dumps(allowed)} ({why})", value)
+        return value
+
+    return read
+
+
+def _prompts(value: Any, name: str) -> list[str | list[int]]:
+    """Read one prompt or several, as texts or as tokens of the model."""
+    if isinstance(value, str):
+        return [_text(value, name)]
+    if not isinstance(value, list) or not value or not isinstance(value[0], str | int | list):
+        raise _wrong(name, "a string, a list of at least one token, or a list of those", value)
+    found: list[str | list[int]] = []
+    found += _texts(value, name) if isinstance(value[0], str) else _ids(value, name)
+    return found
+
+
+def _stops(value: Any, name: str) -> list[str]:
+    stops = [_text(value, name)] if isinstance(value, str) else _texts(value, name)
+    if len(stops) > _STOPS or not all(stops):
+        raise _wrong(name, f"a string that is not empty, or a list of at most {_STOPS} of them", value)
+    return stops
+
+
+def _biases(value: Any, name: str) -> dict[int, float]:
+    """Read an object with a bias for each token, whose number is a string."""
+    read = _number_from(-100, 100, "a number from -100 to 100")
+    if not isinstance(value, dict) or len(value) > _BIASES or not all(re.fullmatch("[0-9]{1,9}", key) for key in value):
+        raise _wrong(name, f"an object with at most {_BIASES} numbers of tokens", value)
+    return {int(key): read(bias, f"{name}.{json.dumps(key)}") for key, bias in value.items()}
+
+
+def _messages(value: Any, name: str) -> list[dict[str, Any]]:
+    """Read the messages of a chat; parts of a content, which must be texts, are joined by line ends."""
+    if not isinstance(value, list) or not value:
+        raise _wrong(name, "a list of at least one message", value)
+    found = []
+    for place, item in enumerate(value):
+        message = _object(_MESSAGE)(item, f"{name}[{place}]")
+        found.append({key: entry for key, entry in message.items() if entry is not None})
+    return found
+
+
+def _content(value: Any, name: str) -> str:
+    if not isinstance(value, list):
+        return _text(value, name)
+    return "\n".join(_object(_PART)(item, f"{name}[{place}]")["text"] for place, item in enumerate(value))
+
+
+def _variables(value: Any, name: str) -> dict[str, Any]:
+    """Read variables of a template; `messages` and the like are fields of their own."""
+    if not isinstance(value, dict) or not all(word.isidentifier() and word not in _TAKEN for word in value):
+        raise _wrong(name, "an object with names of variables of the template", value)
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        half = f"{name} has half of a surrogate pair, which is not a character"
+        raise RefusedError("text", half, name.split('"')[1]) from None
+    return value
+
+
+_STOPS = 16  # strings of `stop`
+_BIASES = 1024  # tokens of `logit_bias`
+_TAKEN = {"messages", "template", "add_generation_prompt"}
 _DOCUMENT: Fields = {"text": _Field(_text, required=True)}
 _CUT: Fields = {"truncate": _Field(_flag, True)}
 _SIDES: Fields = {**_CUT, "truncation_direction": _Field(_side)}
@@ -245,6 +337,56 @@ RERANK: Fields = {
     **_TEI,
 }
 """The fields of ``/rerank``."""
+
+_ABSENT = "others are not supported"
+_SAMPLING: Fields = {
+    "model": _Field(_text),
+    "temperature": _Field(_number_from(0, 1e30, "a number from 0 on"), 1.0),
+    "top_p": _Field(_number_from(0, 1, "a number from 0 to 1"), 1.0),
+    "top_k": _Field(_positive),
+    "min_p": _Field(_number_from(0, 1, "a number from 0 to 1"), 0.0),
+    "repetition_penalty": _Field(_number_from(1e-30, 1e30, "a positive number"), 1.0),
+    "seed": _Field(_integer_from(-(2**63), 2**63 - 1), 0),
+    "n": _Field(_integer_from(1, 128), 1),
+    "stop": _Field(_stops, []),
+    "stream": _Field(_flag, False),
+    "stream_options": _Field(_object({"include_usage": _Field(_flag, False)}), {"include_usage": False}),
+    "presence_penalty": _Field(_number_from(-100, 100, "a number from -100 to 100"), 0.0),
+    "frequency_penalty": _Field(_number_from(-100, 100, "a number from -100 to 100"), 0.0),
+    "logit_bias": _Field(_biases, {}),
+    "user": _Field(_text),
+}
+
+COMPLETIONS: Fields = {
+    "prompt": _Field(_prompts, required=True),
+    "max_tokens": _Field(_positive, 16),
+    "logprobs": _Field(_integer_from(0, 20)),
+    "echo": _Field(_only(False, _ABSENT), False),
+    "best_of": _Field(_only(1, _ABSENT), 1),
+    **_SAMPLING,
+}
+"""The fields of ``/v1/completions``."""
+
+_PART: Fields = {"type": _Field(_one_of("text"), required=True), "text": _Field(_text, required=True)}
+_MESSAGE: Fields = {
+    "role": _Field(_text, required=True),
+    "content": _Field(_content, ""),
+    "name": _Field(_text),
+    "refusal": _Field(_text),
+    "reasoning_content": _Field(_text),
+}
+
+CHATS: Fields = {
+    "messages": _Field(_messages, required=True),
+    "max_tokens": _Field(_positive),
+    "max_completion_tokens": _Field(_positive),
+    "logprobs": _Field(_flag, False),
+    "top_logprobs": _Field(_integer_from(0, 20)),
+    "response_format": _Field(_only({"type": "text"}, _ABSENT)),
+    "chat_template_kwargs": _Field(_variables, {}),
+    **_SAMPLING,
+}
+"""The fields of ``/v1/chat/completions``."""
 
 FUNCTIONS = {"sigmoid": "sigmoid", "softmax": "softmax", "none": "linear"}
 """Function of scores in huggingface_hub -> the name of the activation."""

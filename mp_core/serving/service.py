@@ -3,11 +3,11 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -17,11 +17,13 @@ from mp_core.core.cpu import __version__
 from mp_core.models.pieces import TooManyTokensError
 from mp_core.models.texts import Tokens
 from mp_core.serving.batching import Batcher
+from mp_core.serving.completions import Completion, EventStream, Form
+from mp_core.serving.decoding import Engine
 from mp_core.serving.errors import RefusedError
 from mp_core.serving.flight import Flight, Share
 from mp_core.serving.limits import Limits
 from mp_core.serving.metrics import Gauge, Metrics
-from mp_core.serving.models import KINDS, Served
+from mp_core.serving.models import Computing, Decoder, Served
 from mp_core.serving.portions import json_portions, text_portions, tokens_of
 from mp_core.serving.routes import ByKind, ModelInputs, Route, Unqueued
 from mp_core.serving.schema import checked, read_json
@@ -64,10 +66,18 @@ class Service:
         self.metrics = Metrics(
             Gauge("mp_core_requests_in_flight", "Requests that are not answered yet.", lambda: self.in_flight),
             Gauge("mp_core_bytes_in_flight", "Of bodies and answers.", lambda: self.flight.bytes),
-            Gauge("mp_core_queue_tokens", "Tokens that wait.", lambda: self.batcher.waiting),
-            Gauge("mp_core_queue_texts", "Texts that wait.", lambda: self.batcher.texts),
+            Gauge("mp_core_queue_tokens", "Tokens that wait.", lambda: sum(queue.waiting for queue in self.queues)),
+            Gauge("mp_core_queue_texts", "Texts that wait.", lambda: sum(queue.texts for queue in self.queues)),
+            Gauge("mp_core_generating", "Texts that are being generated.", lambda: self._of_engines("active")),
+            Gauge(
+                "mp_core_cache_tokens", "Tokens that caches have room for.", lambda: self._of_generators("cache_tokens")
+            ),
+            Gauge("mp_core_cache_pages_used", "Pages of 64 tokens in use.", lambda: self._of_generators("used_pages")),
         )
         self.batcher = Batcher(limits, self.metrics)
+        self.engines = {
+            served.name: Engine(served, limits, self.metrics) for served in models if isinstance(served, Decoder)
+        }
         self.flight = Flight(limits.flight_bytes)
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="texts")  # tokenizes texts and writes answers
         self._running_jobs = 0
@@ -75,12 +85,28 @@ class Service:
     @property
     def busy(self) -> bool:
         """Whether a thread is working."""
-        return self.batcher.busy or self._running_jobs > 0
+        return any(queue.busy for queue in self.queues) or self._running_jobs > 0
+
+    @property
+    def queues(self) -> list[Batcher | Engine]:
+        """The batcher and the engines of decoders."""
+        return [self.batcher, *self.engines.values()]
+
+    def _of_engines(self, name: str) -> int:
+        return sum(getattr(engine, name) for engine in self.engines.values())
+
+    def _of_generators(self, name: str) -> int:
+        return sum(getattr(engine.model.generator, name) for engine in self.engines.values())
+
+    def start(self) -> None:
+        """Start the threads. Call this in the event loop of the requests."""
+        for queue in self.queues:
+            queue.start()
 
     async def close(self) -> None:
         """Answer requests for which a client waits, and end the threads, without waiting for abandoned work."""
         try:
-            await self.batcher.close()
+            await asyncio.gather(*(queue.close() for queue in self.queues))
         finally:
             self._executor.shutdown(wait=not self._running_jobs, cancel_futures=True)
 
@@ -99,26 +125,29 @@ class Service:
             raise RefusedError("invalid", f"{wrong}; those of this kind are {names}", "model")
         return found[0]
 
-    async def respond(self, route: Route | Unqueued | ByKind, record: RequestLog, request: Request) -> Response:
+    async def respond(self, route: Route | Unqueued | ByKind | Form, record: RequestLog, request: Request) -> Response:
         """Answer a request; stop if its client closes the connection (ClientDisconnect)."""
         data = await read_json(request, self.limits)
         if isinstance(route, ByKind):
             name = data.get("model") if isinstance(data, dict) else None
-            route = route.route(self.find(name if isinstance(name, str) else None, KINDS), data)
+            route = route.route(self.find(name if isinstance(name, str) else None, tuple(route.paths)), data)
         fields = checked(data, route.fields)
         served = self.find(fields["model"], route.kinds)
         record.model = served.name
         share: Share = request.scope["mp_core.share"]
         if share.bytes > _SMALL:  # the strings of a body take at most four times its bytes
             share.add(max(0, _memory(fields) - share.bytes))
+        if isinstance(route, Form):
+            return await self._generated(route, record, served, fields, request)
         if isinstance(route, Unqueued):
             self._check_texts(record, len(fields[route.inputs]))
             return await _unless_gone(request, self._read(route, record, served, fields, share))
+        computing = cast(Computing, served)
         given, how = route.ask(served, fields), fields if route.within is None else fields[route.within]
         if how.get("prompt_name") in served.tasks:
             given = given._replace(options={**given.options, "task": how["prompt_name"]})
         self._check_texts(record, len(given.inputs))
-        return await _unless_gone(request, self._computed(route, record, served, fields, given, share))
+        return await _unless_gone(request, self._computed(route, record, computing, fields, given, share))
 
     def _check_texts(self, record: RequestLog, count: int) -> None:
         record.texts = count
@@ -153,7 +182,13 @@ class Service:
         return Response(body, headers={"X-Compute-Tokens": str(count)}, media_type="application/json")
 
     async def _computed(
-        self, route: Route, record: RequestLog, served: Served, fields: dict[str, Any], given: ModelInputs, share: Share
+        self,
+        route: Route,
+        record: RequestLog,
+        served: Computing,
+        fields: dict[str, Any],
+        given: ModelInputs,
+        share: Share,
     ) -> Response:
         tokens = await self._tokens(served, fields if route.within is None else fields[route.within], given)
         record.truncated = len(tokens.cut)
@@ -175,7 +210,29 @@ class Service:
         headers = {"X-Compute-Tokens": str(count), "X-Truncated": str(len(tokens.cut))}
         return Response(body, headers=headers, media_type="application/json")
 
-    async def _tokens(self, served: Served, how: dict[str, Any], given: ModelInputs) -> Tokens:
+    async def _generated(
+        self, form: Form, record: RequestLog, served: Served, fields: dict[str, Any], request: Request
+    ) -> Response:
+        """Answer a request for completions."""
+        engine, share = self.engines[served.name], request.scope["mp_core.share"]
+        engine.check()
+        self._check_texts(record, len(fields.get("prompt", (None,))) * fields["n"])
+        completion = Completion(form, engine.model, fields, self.limits.new_tokens)
+        work = partial(completion.job, self.limits.tokens)
+        job = await _unless_gone(request, self._in_thread(work, _SMALL + 1))  # a template may take seconds
+        record.tokens = completion.prompt_tokens
+        share.add(completion.bytes_of(job.runs))
+        if completion.streams:
+            events = completion.events(engine.pieces(job))
+            first = await _unless_gone(request, _first(events))
+            answer: Response = EventStream(first, events, _unless_gone)
+        else:
+            found = await _unless_gone(request, completion.whole(engine.pieces(job)))
+            answer = Response(await self._written(found, 0, share, share.bytes), media_type="application/json")
+        record.queue_ms = round((job.waited or 0.0) * 1e3, 3)
+        return answer
+
+    async def _tokens(self, served: Computing, how: dict[str, Any], given: ModelInputs) -> Tokens:
         """Return the tokens of a request's texts; refuse truncated texts if ``truncate`` is false."""
         prompt = how.get("prompt_name")
         _check_prompt(served, prompt)
@@ -264,7 +321,16 @@ def _numbers(rows: Array) -> int:
     return sum(part.size for row in rows for part in (row if isinstance(row, tuple) else [row]))
 
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, Response]) -> Response:
+async def _first(events: AsyncGenerator[bytes]) -> bytes:
+    """Return the first event; end the others if there is none, as after an error."""
+    try:
+        return await anext(events)
+    except BaseException:
+        await events.aclose()
+        raise
+
+
+async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """Await `work`; cancel it, and raise ClientDisconnect, if the client closes the connection first."""
     working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
     try:

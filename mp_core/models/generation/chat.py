@@ -31,7 +31,7 @@ class ChatTemplates:
     """
 
     def __init__(self, folder: Path, special: Mapping[str, str]) -> None:
-        self._folder, self._special = folder, special
+        self._name, self._special = folder.name, special
         self._texts = _texts_of(folder)
         self._compiled: dict[str, Any] = {}
 
@@ -50,17 +50,17 @@ class ChatTemplates:
                 self._compiled = {source: sandbox.compiled(source)}
             return sandbox.rendered(self._compiled[source], given)
         except ValueError as error:
-            raise ValueError(f"the chat template of {self._folder}: {error}") from None
+            raise ValueError(f"the chat template of {self._name}: {error}") from None
 
     def _chosen(self, template: str | None, variables: Mapping[str, Any]) -> str:
         """Return the text of a template: the one of that name, the given text itself, or the default."""
         if template is not None and not isinstance(template, str):
             raise TypeError(f"`template` must be a str or None; received {type(template).__name__}")
         if template is None and not self._texts:
-            raise ValueError(f"{self._folder} has no chat template: give `template`")
+            raise ValueError(f"{self._name} has no chat template: give `template`")
         default = "tool_use" if variables.get("tools") is not None and "tool_use" in self._texts else "default"
         if template is None and default not in self._texts:
-            raise ValueError(f"`template` must be {choices(self._texts)}, the chat templates of {self._folder}")
+            raise ValueError(f"`template` must be {choices(self._texts)}, the chat templates of {self._name}")
         found = self._texts.get(template or default, template) or ""
         if len(found) > _MOST:
             raise ValueError(f"a chat template of {len(found)} characters is too long; at most {_MOST} are allowed")

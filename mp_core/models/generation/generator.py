@@ -139,6 +139,16 @@ class Generator(TextModel):
         """The bytes of the cache of keys and values."""
         return self._cache.nbytes
 
+    @property
+    def cache_tokens(self) -> int:
+        """The number of tokens, of all texts together, whose keys and values are in memory."""
+        return self._pages * PAGE
+
+    @property
+    def used_pages(self) -> int:
+        """The number of pages, of 64 tokens, that texts use which are being generated."""
+        return self._pages - self._cache.available
+
     def generate(
         self,
         prompts: str | Iterable[str | Sequence[int]],
@@ -360,6 +370,10 @@ class Generator(TextModel):
             Run(row.tolist(), sampling, number, min(most, longest - len(row)), alternatives)
             for number, row in enumerate(self._rows(prompts, "prompts"), first)
         ]
+
+    def words(self, tokens: Sequence[int]) -> list[str]:
+        """Return the text of each token alone; "" for those that the tokenizer lacks."""
+        return self._tokenizer.decode([[token] if self._tokenizer.knows(token) else [] for token in tokens], False)
 
     def session(self) -> Session:
         """Return a loop over steps, which runs join and leave."""

@@ -93,7 +93,7 @@ _FILTERS: Mapping[str, Callable[..., None]] = {
 
 def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a filter with limits."""
-    check = _FILTERS.get(name, _check_numbers)
+    check: Callable[..., None] = _FILTERS.get(name, _check_numbers)
 
     @wraps(function)
     def limited(*arguments: Any, **named: Any) -> Any:
@@ -118,12 +118,14 @@ class _Generation(Extension):
     def parse(self, parser: Any) -> Any:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
+        made: Any = nodes.Scope
+        return made(body, lineno=line)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox with the functions that transformers gives to templates of chats, and limits."""
 
+    filters: dict[str, Any]
     intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def __init__(self) -> None:
