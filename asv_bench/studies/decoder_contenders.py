@@ -18,6 +18,10 @@ OURS = {
     "int4": {"mp_core": "int4/dynamic/64", "floats": "int4/64"},
 }
 PEERS = ("torch", "ORT", "OpenVINO", *(["llama.cpp"] if peers_llama.INSTALLED else []))
+SIZES = {
+    "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16,
+    "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1e6,
+}  # fmt: skip
 GROUP = 64  # weights along the depth that share a scale in int4
 
 

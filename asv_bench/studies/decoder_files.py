@@ -8,16 +8,12 @@ import openvino
 import peers_llama
 import torch
 import transformers
-from decoder_contenders import GROUP
+from decoder_contenders import GROUP, SIZES
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from openvino import opset13 as nodes
 from safetensors.torch import save_file
 
-SIZES = {
-    "hidden_size": 1024, "intermediate_size": 3072, "num_attention_heads": 16,
-    "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 32768, "rope_theta": 1e6,
-}  # fmt: skip
 WORDS = 256  # words of the vocabulary that texts use: few, because llama.cpp multiplies by their vectors too
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from decoder_contenders import OURS, PEERS, contenders
-from decoder_files import SIZES, WORDS, prepare
+from decoder_contenders import OURS, PEERS, SIZES, contenders
+from decoder_files import WORDS, prepare
 from interleaved import MEMORY, Cell, show_rates, show_ratio
 from peers_minilm import turns
 from workers import Timed, Worker, timed

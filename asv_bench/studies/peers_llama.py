@@ -65,10 +65,10 @@ def gguf_name(name: str) -> str:
     return f"blk.{block}.{NAMES[rest]}.weight"
 
 
-class Embedder:
-    """The vector of the last token of one text."""
+class _Model:
+    """A network, and a batch of tokens for it."""
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: Path, threads: int, **changes: int | bool) -> None:
         import llama_cpp
 
         self.library = llama_cpp
@@ -78,24 +78,72 @@ class Embedder:
         settings = llama_cpp.llama_context_default_params()
         settings.n_ctx = settings.n_batch = settings.n_ubatch = TOKENS
         settings.n_threads = settings.n_threads_batch = threads
-        settings.embeddings = True
-        settings.pooling_type = llama_cpp.LLAMA_POOLING_TYPE_LAST
+        for name, value in changes.items():
+            setattr(settings, name, value)
         self.context = llama_cpp.llama_init_from_model(self.model, settings)
+        self.memory = llama_cpp.llama_get_memory(self.context)
         self.batch = llama_cpp.llama_batch_init(TOKENS, 0, 1)
-        self.width = llama_cpp.llama_model_n_embd(self.model)
 
-    def __call__(self, ids: np.ndarray) -> np.ndarray:
-        llama, batch = self.library, self.batch
-        batch.n_tokens = ids.size
-        for place, word in enumerate(ids.ravel().tolist()):
-            batch.token[place], batch.pos[place], batch.n_seq_id[place] = word, place, 1
-            batch.seq_id[place][0], batch.logits[place] = 0, place == ids.size - 1
-        llama.llama_memory_clear(llama.llama_get_memory(self.context), True)
-        if llama.llama_decode(self.context, batch):
-            raise RuntimeError("llama.cpp did not compute the vector")
-        vector = llama.llama_get_embeddings_seq(self.context, 0)
-        return np.ctypeslib.as_array(ctypes.cast(vector, ctypes.POINTER(ctypes.c_float)), (self.width,)).copy()
+    def compute(self, tokens: list[tuple[int, int, int, bool]]) -> None:
+        """Compute tokens: (word, position, sequence, whether its output is wanted)."""
+        batch = self.batch
+        batch.n_tokens = len(tokens)
+        for place, (word, position, sequence, is_wanted) in enumerate(tokens):
+            batch.token[place], batch.pos[place], batch.n_seq_id[place] = word, position, 1
+            batch.seq_id[place][0], batch.logits[place] = sequence, is_wanted
+        if self.library.llama_decode(self.context, batch):
+            raise RuntimeError("llama.cpp did not compute the tokens")
 
     def __del__(self) -> None:
         self.library.llama_free(self.context)
         self.library.llama_model_free(self.model)
+
+
+class Embedder(_Model):
+    """The vector of the last token of one text."""
+
+    def __init__(self, path: Path, threads: int) -> None:
+        import llama_cpp
+
+        super().__init__(path, threads, embeddings=True, pooling_type=llama_cpp.LLAMA_POOLING_TYPE_LAST)
+        self.width = llama_cpp.llama_model_n_embd(self.model)
+
+    def __call__(self, ids: np.ndarray) -> np.ndarray:
+        llama = self.library
+        llama.llama_memory_clear(self.memory, True)
+        self.compute([(word, place, 0, place == ids.size - 1) for place, word in enumerate(ids.ravel().tolist())])
+        vector = llama.llama_get_embeddings_seq(self.context, 0)
+        return np.ctypeslib.as_array(ctypes.cast(vector, ctypes.POINTER(ctypes.c_float)), (self.width,)).copy()
+
+
+class Decoder(_Model):
+    """Continues sequences by the most probable tokens; see generation_contenders.py for the requests."""
+
+    def __init__(self, path: Path, threads: int, sequences: int) -> None:
+        super().__init__(path, threads, n_ctx=TOKENS * sequences, n_batch=TOKENS, n_seq_max=sequences)
+        self.words = self.library.llama_vocab_n_tokens(self.library.llama_model_get_vocab(self.model))
+        self.prompt: list[int] = []
+        self.stored = 0  # sequences whose keys and values of the prompt are stored
+
+    def __call__(self, request: np.ndarray) -> np.ndarray:
+        first, length, tokens, sequences = request.tolist()
+        prompt = [first] + [1] * (length - 1)
+        if prompt != self.prompt:
+            self.library.llama_memory_clear(self.memory, True)
+            self.prompt, self.stored = prompt, 0
+        for sequence in range(self.stored, sequences):
+            places = enumerate(prompt[:-1])
+            self.compute([(word, place, sequence, False) for place, word in places])
+        self.stored = max(self.stored, sequences)
+        found = [[prompt[-1]] for _ in range(sequences)]
+        for place in range(length - 1, length - 1 + tokens):
+            self.compute([(words[-1], place, sequence, True) for sequence, words in enumerate(found)])
+            for sequence, words in enumerate(found):
+                words.append(int(np.argmax(self._logits(sequence))))
+        for sequence in range(sequences):
+            self.library.llama_memory_seq_rm(self.memory, sequence, length - 1, -1)
+        return np.array(found)[:, 1:]
+
+    def _logits(self, place: int) -> np.ndarray:
+        logits = self.library.llama_get_logits_ith(self.context, place)
+        return np.ctypeslib.as_array(ctypes.cast(logits, ctypes.POINTER(ctypes.c_float)), (self.words,))
