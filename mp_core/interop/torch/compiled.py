@@ -10,6 +10,7 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions
+from torch._dynamo import config as dynamo
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -118,8 +119,9 @@ def explain(module: Callable[..., Any], *inputs: Any, **named: Any) -> dict[str,
         found.update([] if reason is None else [reason])
         return _by_autograd(graph, inputs, count)
 
-    if isinstance(module, torch.nn.Module) and not torch._dynamo.config.allow_rnn:
-        found.update(f"torch.nn.{part._get_name()}" for part in module.modules() if isinstance(part, torch.nn.RNNBase))
+    if isinstance(module, torch.nn.Module) and not dynamo.allow_rnn:
+        recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
+        found.update(f"torch.nn.{type(part).__name__}" for part in recurrent)
     torch.compiler.reset()
     result = torch.compile(module, backend=divided)(*inputs, **named)
     results = [x for x in tree_leaves(result) if isinstance(x, Tensor) and x.requires_grad]
