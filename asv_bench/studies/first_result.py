@@ -9,6 +9,7 @@ libraries run in turn. Neither imports torch.
 
 import argparse
 import importlib.util
+import resource
 import subprocess
 import sys
 import time
@@ -82,15 +83,18 @@ def write(folder, name, module, inputs):
 
 
 def seconds(code, *arguments):
-    """Return how long a process takes."""
-    start = time.perf_counter()
+    """Return how long a process takes, and how long it computes on all CPUs together."""
+    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    computing = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return time.perf_counter() - start, computing
 
 
 def megabytes(path):
-    files = [path] if path.is_file() else [x for x in path.rglob("*") if x.is_file() and "__pycache__" not in x.parts]
-    return sum(x.stat().st_size for x in files) / 1e6
+    """Return the size of a file, or of the files of a folder, without links and what Python compiles."""
+    files = [path] if path.is_file() else [x for x in path.rglob("*") if x.is_file() and not x.is_symlink()]
+    return sum(x.stat().st_size for x in files if "__pycache__" not in x.parts) / 1e6
 
 
 def main():
@@ -110,9 +114,9 @@ def main():
         times = {case: seconds(code, *given) for case, (code, given) in cases.items()}
         for _ in range(rounds):
             for case, (code, given) in cases.items():
-                times[case] = min(times[case], seconds(code, *given))
-    for (name, library), best in times.items():
-        print(f"{name:14} {library:12} {best:.2f} s")
+                times[case] = tuple(map(min, times[case], seconds(code, *given)))
+    for (name, library), (best, computing) in times.items():
+        print(f"{name:14} {library:12} {best:.2f} s, of the CPUs {computing:.2f} s")
 
 
 if __name__ == "__main__":
