@@ -38,7 +38,6 @@ NOT_IN_SCOPE = {
 }
 REASONS = {name: reason for reason, names in NOT_IN_SCOPE.items() for name in names.split()}
 REFUSED = {
-    r"Attention\): too many positional arguments": "lengths of padded keys and values (version 24)",
     r"Attention\): got an unexpected keyword argument 'left_window_size'": "windows of Attention (version 24)",
     r"Attention\): got an unexpected keyword argument 'qk_matmul_output_mode'": "products of queries and keys",
     r"BatchNormalization\): `training_mode` must be one of \(0,\)": "it trains",
@@ -55,7 +54,7 @@ REFUSED = {
 """Regular expression for a line of an error -> what is not supported."""
 AT_THE_CALL = {
     r"test_training_dropout\w*": "it trains",
-    "test_attention_4d_with_qk_matmul": "products of queries and keys",
+    r"test_attention_[34]d_with_(past_and_present_)?qk_matmul": "products of queries and keys",
     "test_attention_4d_softcap_neginf_mask(_poison)?": "softcap with a mask of numbers",
 }
 """Regular expression for the name of a test -> what is not supported, which an error of the call says."""

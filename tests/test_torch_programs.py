@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch_modules import MODULES, Images, Texts, module, ready
+from torch_modules import MODULES, Images, Texts, arrays, assert_near, module, ready
 
 import mp_core as mp
 from mp_core.interop.torch import backend, explain, from_exported
@@ -38,23 +38,6 @@ def exported(found: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.export.
     shapes = {name: {0: torch.export.Dim("batch")} for name in inputs}
     with torch.no_grad():
         return torch.export.export(found, (), inputs, dynamic_shapes=shapes)
-
-
-def arrays(tree: object) -> dict[str, np.ndarray]:
-    """Return the outputs of a module, or of a model, by their names."""
-    found = dict(tree) if hasattr(tree, "keys") else {"output": tree}
-    return {name: np.asarray(x.detach() if hasattr(x, "detach") else x) for name, x in found.items() if x is not None}
-
-
-def assert_near(found: object, expected: object, bound: float = 1e-5) -> None:
-    """Compare outputs; the bound is relative to the largest element, or absolute if that is below 1."""
-    one, other = arrays(found), arrays(expected)
-    if len(one) == len(other) == 1:  # a model returns a single output without its name
-        one = dict(zip(other, one.values(), strict=True))
-    assert one.keys() == other.keys()
-    for name, x in other.items():
-        assert one[name].shape == x.shape
-        np.testing.assert_allclose(one[name], x, 0, bound * max(1.0, float(np.abs(x).max())), err_msg=name)
 
 
 def images(batch: int = 4) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from torch import nn
@@ -151,3 +152,20 @@ def ready(found: nn.Module) -> nn.Module:
             nn.init.uniform_(part.running_mean, -0.2, 0.2)
             nn.init.uniform_(part.running_var, 0.5, 1.5)
     return found.eval()
+
+
+def arrays(tree: object) -> dict[str, np.ndarray]:
+    """Return the outputs of a module, or of a model, by their names."""
+    found = dict(tree) if hasattr(tree, "keys") else {"output": tree}
+    return {name: np.asarray(x.detach() if hasattr(x, "detach") else x) for name, x in found.items() if x is not None}
+
+
+def assert_near(found: object, expected: object, bound: float = 1e-5) -> None:
+    """Compare outputs; the bound is relative to the largest element, or absolute if that is below 1."""
+    one, other = arrays(found), arrays(expected)
+    if len(one) == len(other) == 1:  # a model returns a single output without its name
+        one = dict(zip(other, one.values(), strict=True))
+    assert one.keys() == other.keys()
+    for name, x in other.items():
+        assert one[name].shape == x.shape
+        np.testing.assert_allclose(one[name], x, 0, bound * max(1.0, float(np.abs(x).max())), err_msg=name)

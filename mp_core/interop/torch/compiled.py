@@ -10,6 +10,7 @@ import torch
 from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._decomp import core_aten_decompositions
+from torch._dynamo import config as dynamo
 from torch._dynamo.backends.common import aot_autograd
 from torch._guards import TracingContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
@@ -70,11 +71,23 @@ def backend(module: fx.GraphModule, inputs: list[Any], *, options: Mapping[str, 
     if given.keys() - {"policy"}:
         raise ValueError(f"`options` of the backend mp_core must be of ['policy']; received {sorted(given)}")
     policy = None if given.get("policy") is None else policy_of(given["policy"], "policy")
+    reason = _break_of(module)
+    if reason is not None:
+        warnings.warn(f"torch divides the graph: {reason}. What is between the parts stays with torch", stacklevel=2)
     return _by_autograd(module, inputs, partial(_compiled, policy=policy))
 
 
+def _break_of(module: fx.GraphModule) -> str | None:
+    """Return why and where a graph of Dynamo ends before the function does; None if it does not."""
+    found: Any = getattr(module, "compile_subgraph_reason", None)
+    if found is None or not found.graph_break:
+        return None
+    where = f" ({found.user_stack[-1].filename}, line {found.user_stack[-1].lineno})" if found.user_stack else ""
+    return str(found.reason).partition("\n")[0] + where
+
+
 def explain(module: Callable[..., Any], *inputs: Any, **named: Any) -> dict[str, int]:
-    """Return which operators the backend ``mp_core`` leaves to torch, and how often a call has them.
+    """Return what the backend ``mp_core`` leaves to torch, and how often a call has it.
 
     Parameters
     ----------
@@ -87,7 +100,8 @@ def explain(module: Callable[..., Any], *inputs: Any, **named: Any) -> dict[str,
     Returns
     -------
     dict of str to int
-        Empty if mp_core computes everything.
+        Operators; the reasons for which torch divides the graph, since the code between its parts stays with torch; and
+        recurrent modules, if torch leaves them out of graphs. Empty if mp_core computes everything.
 
     Examples
     --------
@@ -100,8 +114,16 @@ def explain(module: Callable[..., Any], *inputs: Any, **named: Any) -> dict[str,
         found.update(operator_name(node.target) for node in _refused(graph))
         return make_boxed_func(graph.forward)
 
+    def divided(graph: fx.GraphModule, inputs: list[Any]) -> Any:
+        reason = _break_of(graph)
+        found.update([] if reason is None else [reason])
+        return _by_autograd(graph, inputs, count)
+
+    if isinstance(module, torch.nn.Module) and not dynamo.allow_rnn:
+        recurrent = [part for part in module.modules() if isinstance(part, torch.nn.RNNBase)]
+        found.update(f"torch.nn.{type(part).__name__}" for part in recurrent)
     torch.compiler.reset()
-    result = torch.compile(module, backend=partial(_by_autograd, compile_graph=count))(*inputs, **named)
+    result = torch.compile(module, backend=divided)(*inputs, **named)
     results = [x for x in tree_leaves(result) if isinstance(x, Tensor) and x.requires_grad]
     given = [*(module.parameters() if isinstance(module, torch.nn.Module) else ()), *tree_leaves((inputs, named))]
     leaves = [x for x in given if isinstance(x, Tensor) and x.requires_grad]

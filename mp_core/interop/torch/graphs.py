@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from mp_core.arrays import Array
 from mp_core.files.program import Input, Node, Value
@@ -66,7 +67,10 @@ def node_of(node: fx.Node, names: dict[fx.Node, str]) -> Node:
     """Return a call in a graph as a node of a program."""
     options = {key: x for key, x in node.kwargs.items() if key not in _PLACES}
     arguments, named = _arguments((tuple(node.args), options), names)
-    return Node(operator_name(node.target), arguments, (names[node],), named, _path(node))
+    name = operator_name(node.target)
+    if name.startswith("aten.as_strided") and not node.args[0].meta["val"].is_contiguous():
+        name += " of a tensor that is not contiguous"
+    return Node(name, arguments, (names[node],), named, _path(node))
 
 
 def _arguments(tree: Any, names: dict[fx.Node, str]) -> Any:
@@ -111,7 +115,8 @@ def shared(tensor: Tensor, name: str) -> Array:
         raise ValueError(
             f"tensor '{name}' must be dense and in CPU memory; received {tensor.layout} on {tensor.device}"
         )
-    return array_of(tensor.detach())
+    with unset_fake_temporarily():  # constants of a graph are real tensors, also while torch compiles
+        return array_of(tensor.detach())
 
 
 class Layout(NamedTuple):

@@ -16,5 +16,6 @@ from mp_core.programs.aten import (  # noqa: F401
     products,
     recurrent,
     reductions,
+    scattering,
     shapes,
 )

@@ -1,14 +1,17 @@
 """Gradients that torch's backward graphs compute."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from mp_core import ops
 from mp_core.ops.gradients.lookup import sum_taken_rows
+from mp_core.ops.indexing import added_along
+from mp_core.programs.aten.convolution import Sizes, sizes
 from mp_core.programs.aten.elementwise import cast
 from mp_core.programs.aten.products import scores_of
+from mp_core.programs.aten.scattering import along, slice_scatter
 from mp_core.programs.registry import operator
 from mp_core.utilities.arguments import axis_of
 
@@ -72,12 +75,77 @@ def max_pool_gradient(
     return ops.reshape(found, self.shape)
 
 
-@operator("aten.slice_backward.default")
-def slice_gradient(
-    grad_output: Any, input_sizes: Sequence[int], dim: int, start: int, end: int, step: Literal[1]
+@operator("aten.avg_pool2d_backward.default")
+def avg_pool_gradient(
+    grad_output: Any,
+    self: Any,
+    kernel_size: Sizes,
+    stride: Sizes,
+    padding: Sizes,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: Literal[None],
 ) -> Any:
+    """Return the gradient of an array from that of the means of its windows."""
+    rank = self.ndim - 2
+    size = sizes(kernel_size, rank)
+    windows = [*zip(size, sizes(stride, rank) if stride else size, sizes(padding, rank), strict=True)]
+    counting = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
+
+    def means(axis: int, x: Any) -> Any:
+        pool, step, width = windows[axis]
+        return ops.average_pool(x, pool, step, [(width, width)], **counting)
+
+    return _of_means(grad_output, self.shape, means)
+
+
+@operator("aten._adaptive_avg_pool2d_backward.default")
+def adaptive_avg_pool_gradient(grad_output: Any, self: Any) -> Any:
+    """Return the gradient of an array from that of the means of its windows."""
+    counts = grad_output.shape[2:]
+    return _of_means(grad_output, self.shape, lambda axis, x: ops.adaptive_average_pool(x, counts[axis]))
+
+
+def _of_means(d: Any, shape: Sequence[int], means: Callable[[int, Any], Any]) -> Any:
+    """Return the gradient of an array from that of means: along each axis a product with what means have of it."""
+    found = cast(d, "float32")
+    for axis, length in enumerate(shape[2:]):
+        shares = means(axis, np.eye(length, dtype=np.float32)[:, :, np.newaxis])[:, :, 0].T
+        found = ops.swapaxes(ops.matmul(ops.swapaxes(found, axis + 2, -1), np.ascontiguousarray(shares)), axis + 2, -1)
+    return cast(found, d.dtype.name)
+
+
+@operator("aten.replication_pad1d_backward.default", "aten.replication_pad2d_backward.default",
+          "aten.replication_pad3d_backward.default")  # fmt: skip
+def edge_gradient(grad_output: Any, self: Any, padding: Sequence[int]) -> Any:
+    """Return the gradient of an array from that of the array with its ends repeated."""
+    found = grad_output
+    for i, before in enumerate(padding[::2]):
+        axis, length = self.ndim - 1 - i, self.shape[self.ndim - 1 - i]
+        places = np.clip(np.arange(found.shape[axis]) - before, 0, length - 1)
+        found = added_along(found, along(places, axis, self.ndim), length, axis)
+    return cast(found, grad_output.dtype.name)
+
+
+@operator("aten._weight_norm_interface_backward.default")
+def weight_norm_gradients(grad_w: Any, saved_v: Any, saved_g: Any, saved_norms: Any, dim: int) -> Any:
+    """Return the gradients of the directions and the lengths whose products are the vectors of a matrix."""
+    axes = tuple(axis for axis in range(saved_v.ndim) if axis != dim % saved_v.ndim)
+    norms = cast(saved_norms, "float32")
+    along_v = ops.divide(ops.sum(ops.multiply(grad_w, saved_v), axes, keepdims=True), norms)
+    across = ops.subtract(grad_w, ops.multiply(saved_v, ops.divide(along_v, norms)))
+    return [
+        cast(ops.multiply(across, ops.divide(saved_g, norms)), saved_v.dtype.name),
+        lambda: cast(along_v, saved_g.dtype.name),
+    ]
+
+
+@operator("aten.slice_backward.default")
+def slice_gradient(grad_output: Any, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int) -> Any:
     """Return the gradient of an array from that of a part of it: zeros elsewhere."""
     axis = axis_of(dim, len(input_sizes))
+    if step > 1:
+        return slice_scatter(np.zeros(tuple(input_sizes), grad_output.dtype), grad_output, axis, start, end, step)
     first, last, _ = slice(start, end).indices(input_sizes[axis])
     widths = [(0, 0)] * len(input_sizes)
     widths[axis] = first, input_sizes[axis] - max(first, last)

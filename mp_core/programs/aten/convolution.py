@@ -1,7 +1,9 @@
 """Convolutions. Arrays have the channels at axis 1; operations compute with the channels last, and return views."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+import numpy as np
 
 from mp_core import ops
 from mp_core.ops.convolution import convolve
@@ -71,12 +73,21 @@ def convolution(
     stride: Sizes,
     padding: Sizes,
     dilation: Sizes,
-    transposed: Literal[False],
+    transposed: bool,
     output_padding: Sizes,
     groups: int,
 ) -> Any:
-    """Return the convolution."""
-    return conv(input, weight, bias, stride, padding, dilation, groups)
+    """Return the convolution; the transposed one is the gradient of a convolution's input."""
+    if not transposed:
+        return conv(input, weight, bias, stride, padding, dilation, groups)
+    given = [sizes(each, input.ndim - 2) for each in (stride, padding, dilation, output_padding)]
+    lengths = [
+        (n - 1) * step - 2 * width + rate * (span - 1) + 1 + more
+        for n, span, step, width, rate, more in zip(input.shape[2:], weight.shape[2:], *given, strict=True)
+    ]
+    whole = np.broadcast_to(np.zeros((), input.dtype), (len(input), weight.shape[1] * groups, *lengths))
+    found = _gradients(input, whole, weight, stride, padding, dilation, groups)[0]()
+    return found if bias is None else ops.add(found, ops.reshape(bias, (-1, *(1,) * len(lengths))))
 
 
 @operator("aten.convolution_backward.default")
@@ -88,12 +99,26 @@ def convolution_gradients(
     stride: Sizes,
     padding: Sizes,
     dilation: Sizes,
-    transposed: Literal[False],
+    transposed: bool,
     output_padding: Sizes,
     groups: int,
     output_mask: Sequence[bool],
 ) -> Any:
     """Return the gradients of input, kernel and bias, each if it is used."""
+    if not transposed:
+        return _gradients(grad_output, input, weight, stride, padding, dilation, groups)
+    _, of_weight, _ = _gradients(input, grad_output, weight, stride, padding, dilation, groups)
+    return [
+        lambda: conv(grad_output, weight, None, stride, padding, dilation, groups),
+        of_weight,
+        lambda: ops.sum(grad_output, (0, *range(2, grad_output.ndim))),
+    ]
+
+
+def _gradients(
+    grad_output: Any, input: Any, weight: Any, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int
+) -> list[Callable[[], Any]]:
+    """Return functions that compute the gradients of input, kernel and bias of a convolution."""
     rank, width = weight.ndim - 2, weight.shape[0] // groups
     windows = windows_over(
         input.shape[2:], weight.shape[2:], sizes(stride, rank), _pairs(padding, rank), sizes(dilation, rank)

@@ -38,6 +38,12 @@ def zeros(size: Sequence[int], dtype: str | None = None) -> Array:
     return full(size, 0.0, dtype)
 
 
+@operator("aten.new_empty_strided.default")
+def new_zeros(self: Any, size: Sequence[int], stride: Sequence[int], dtype: str | None = None) -> Array:
+    """Return zeros, by default in the type of another array."""
+    return zeros(size, dtype or self.dtype.name)
+
+
 @operator("aten.ones.default")
 def ones(size: Sequence[int], dtype: str | None = None) -> Array:
     """Return ones."""

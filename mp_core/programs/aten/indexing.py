@@ -11,7 +11,7 @@ from mp_core.programs.registry import operator
 from mp_core.programs.weights import Call, Constant, embedding, is_matrix, weighted
 from mp_core.utilities.arguments import axis_of
 
-__all__: list[str] = []
+__all__ = ["flat_places"]
 
 
 @operator("aten.embedding.default")
@@ -39,21 +39,34 @@ def index_select(self: Any, dim: int, index: Any) -> Any:
 @operator("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(self: Any, indices: Sequence[Any]) -> Any:
     """Return the elements at indices of several axes, which broadcast against each other; None: all of an axis."""
-    given = [axis for axis, x in enumerate(indices) if x is not None]
-    if all(type(x) is np.ndarray for x in (self, *(indices[axis] for axis in given))):
+    given = [x for x in indices if x is not None]
+    if all(type(x) is np.ndarray for x in (self, *given)):
         return self[tuple(slice(None) if x is None else x for x in indices)]
-    if any(indices[axis].dtype == np.bool_ for axis in given):
+    if any(x.dtype == np.bool_ for x in given):
         raise ValueError("indices that are booleans of an input give a result whose shape depends on elements")
-    if given != list(range(given[0], given[-1] + 1)):
-        raise ValueError("axes with indices must be side by side")
+    _, flat, places, axis = flat_places(self, indices)
+    return ops.take(flat, places, axis)
+
+
+def flat_places(self: Any, indices: Sequence[Any]) -> tuple[list[int], Any, Any, int]:
+    """Return an array in which the axes that have indices are one, the places along this axis, and the axis.
+
+    The first result is the order of the axes in it. As in NumPy, axes with indices come first if they are not side by
+    side.
+    """
+    given = [axis for axis, x in enumerate(indices) if x is not None]
+    first = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    rest = [axis for axis in range(self.ndim) if axis not in given]
+    order = [*rest[:first], *given, *rest[first:]]
+    x = self if order == sorted(order) else ops.transpose(self, tuple(order))
     lengths = [self.shape[axis] for axis in given]
-    flat = ops.reshape(self, (*self.shape[: given[0]], int(np.prod(lengths)), *self.shape[given[-1] + 1 :]))
+    flat = ops.reshape(x, (*x.shape[:first], int(np.prod(lengths)), *x.shape[first + len(given) :]))
     place: Any = 0
     for axis, length in zip(given, lengths, strict=True):
         found = indices[axis]
         found = ops.where(ops.less(found, 0), ops.add(found, length), found) if len(given) > 1 else found
         place = found if axis == given[0] else ops.add(ops.multiply(place, length), found)
-    return ops.take(flat, place, given[0])
+    return order, flat, place, first
 
 
 @operator("aten.gather.default")

@@ -73,6 +73,22 @@ def group_norm(
     return ops.group_normalization(input, num_groups, 1, weight, bias, eps)
 
 
+@operator("aten.native_group_norm.default")
+def native_group_norm(
+    input: Any, weight: Any, bias: Any, count: int, channels: int, places: int, group: int, eps: float
+) -> Any:
+    """Return the normalized input, the means, and the reciprocals of the standard deviations."""
+
+    def groups() -> Any:
+        return ops.reshape(cast(input, "float32"), (count, group, -1))
+
+    return [
+        group_norm(input, group, weight, bias, eps),
+        lambda: ops.mean(groups(), -1),
+        lambda: ops.rsqrt(ops.add(ops.var(groups(), -1), eps)),
+    ]
+
+
 @operator("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_of_averages(
     input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any, momentum: float, eps: float
@@ -94,18 +110,32 @@ def batch_norm_of_batch(
     eps: float,
 ) -> Any:
     """Return the input normalized by statistics of the batch, these, and the new moving averages."""
-    axes = (0, *range(2, input.ndim))
-    x = cast(input, "float32")
-    mean, variance = ops.mean(x, axes), ops.var(x, axes)
+    found, mean, deviation, variance = _normalized(input, weight, bias, eps)
     count = input.size // input.shape[1]
 
     def moved(average: Any, value: Any) -> Any:
         return ops.add(ops.multiply(average, 1 - momentum), ops.multiply(value, momentum))
 
     return [
-        ops.batch_normalization(input, mean, variance, 1, bias, weight, eps),
+        found,
         mean,
-        lambda: ops.rsqrt(ops.add(variance, eps)),
+        deviation,
         lambda: moved(running_mean, mean),
         lambda: moved(running_var, ops.multiply(variance, count / max(count - 1, 1))),
     ]
+
+
+@operator("aten._native_batch_norm_legit.no_stats")
+def batch_norm_without_averages(
+    input: Any, weight: Any, bias: Any, training: Literal[True], momentum: float, eps: float
+) -> Any:
+    """Return the input normalized by statistics of the batch, the means, and the reciprocals of deviations."""
+    return list(_normalized(input, weight, bias, eps)[:3])
+
+
+def _normalized(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
+    """Return the input normalized by statistics of the batch; means, reciprocals of deviations, and variances."""
+    axes, x = (0, *range(2, input.ndim)), cast(input, "float32")
+    mean, variance = ops.mean(x, axes), ops.var(x, axes)
+    found = ops.batch_normalization(input, mean, variance, 1, bias, weight, eps)
+    return found, mean, lambda: ops.rsqrt(ops.add(variance, eps)), variance

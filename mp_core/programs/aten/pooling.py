@@ -70,12 +70,10 @@ def avg_pool(
 
 @operator("aten.adaptive_avg_pool2d.default", "aten._adaptive_avg_pool2d.default", "aten.adaptive_avg_pool1d.default")
 def adaptive_avg_pool(self: Any, output_size: Sizes) -> Any:
-    """Return means of windows, as many as `output_size` says; with equal windows only."""
-    rank = self.ndim - 2
-    lengths, counts = self.shape[2:], sizes(output_size, rank)
+    """Return means of windows, as many as `output_size` says."""
+    lengths, counts = self.shape[2:], sizes(output_size, self.ndim - 2)
     if all(count == 1 for count in counts):
         return ops.mean(self, tuple(range(2, self.ndim)), keepdims=True)
     if any(length % count for length, count in zip(lengths, counts, strict=True)):
-        raise ValueError(f"`output_size` must divide the lengths {lengths}; received {counts}")
-    size = [length // count for length, count in zip(lengths, counts, strict=True)]
-    return avg_pool(self, size)
+        return ops.adaptive_average_pool(self, counts, "channels_first")
+    return avg_pool(self, [length // count for length, count in zip(lengths, counts, strict=True)])

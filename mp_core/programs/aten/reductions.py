@@ -1,7 +1,7 @@
 """Functions of all elements along axes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,6 +50,19 @@ def amin(self: Any, dim: Axes = (), keepdim: bool = False) -> Any:
 def max_with_indices(self: Any, dim: int, keepdim: bool = False) -> Any:
     """Return the largest element along an axis, and its index."""
     return [amax(self, dim, keepdim), lambda: argmax(self, dim, keepdim)]
+
+
+@operator("aten.min.dim")
+def min_with_indices(self: Any, dim: int, keepdim: bool = False) -> Any:
+    """Return the smallest element along an axis, and its index."""
+    return [amin(self, dim, keepdim), lambda: argmin(self, dim, keepdim)]
+
+
+@operator("aten.topk.default")
+def topk(self: Any, k: int, dim: int = -1, largest: Literal[True] = True, sorted: bool = True) -> Any:
+    """Return the largest elements along an axis, the largest first, and their indices."""
+    found = ops.top_k(ops.moveaxis(self, dim, -1), k)
+    return [ops.moveaxis(found[0], -1, dim), lambda: ops.moveaxis(cast(found[1], "int64"), -1, dim)]
 
 
 @operator("aten.argmax.default")

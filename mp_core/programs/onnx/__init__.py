@@ -6,6 +6,7 @@ Each module registers the functions of one subject; importing this package regis
 from mp_core.programs.onnx import (  # noqa: F401
     activations,
     attention,
+    caches,
     casting,
     control,
     convolution,

@@ -8,7 +8,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.programs.registry import operator
 
-# ---- heads
+# ---- heads, and caches of keys and values
 
 
 def split_heads(x: Any, heads: int) -> Any:
@@ -19,6 +19,21 @@ def split_heads(x: Any, heads: int) -> Any:
 def join_heads(x: Any) -> Any:
     """Undo :func:`split_heads`."""
     return x.reshape(*x.shape[:2], x.shape[2] * x.shape[3])
+
+
+def by_heads(x: Any, heads: int) -> Any:
+    """Return (n, length, heads * size) as caches of keys and values are: (n, heads, length, size)."""
+    return ops.swapaxes(split_heads(x, heads), 1, 2)
+
+
+def present(past: Any, x: Any) -> Any:
+    """Return keys or values, shape (n, heads, length, size), behind those of the past."""
+    return x if past is None else ops.concatenate([past, x], 2)
+
+
+def visible(before: Any, targets: int, sources: int) -> Any:
+    """Return which sources a target may attend to; `before`, shape (n, 1, 1, 1), counts those before the first one."""
+    return ops.greater_equal(ops.add(before, np.arange(targets)[:, np.newaxis]), np.arange(sources))
 
 
 @operator("mp_core.attention", keeps_type=True)
@@ -47,6 +62,9 @@ def attention23(
     k: Any,
     v: Any,
     mask: Any = None,
+    past_key: Any = None,
+    past_value: Any = None,
+    lengths: Any = None,
     *,
     is_causal: int = 0,
     q_num_heads: int = 0,
@@ -55,18 +73,35 @@ def attention23(
     softcap: float = 0.0,
     softmax_precision: int = 1,
 ) -> Any:
-    """Return attention without a cache of keys and values; a row without any source gives zeros."""
+    """Return attention, and keys and values behind those of the past; a row without any source gives zeros.
+
+    `lengths` says how many sources of each sequence count, if a cache outside has room for more.
+    """
     del softmax_precision  # the softmax is computed in float32
     has_heads = q.ndim == 4
-    if has_heads:
-        q, k, v = (ops.transpose(x, (0, 2, 1, 3)) for x in (q, k, v))
-    else:
-        q, k, v = split_heads(q, q_num_heads), split_heads(k, kv_num_heads), split_heads(v, kv_num_heads)
-    is_keep = mask is not None and mask.dtype == np.bool_
+    if not has_heads:
+        q, k, v = (by_heads(x, heads) for x, heads in ((q, q_num_heads), (k, kv_num_heads), (v, kv_num_heads)))
+    k, v = present(past_key, k), present(past_value, v)
+    targets, sources = q.shape[2], k.shape[2]
+    keep = None
+    if lengths is not None:
+        before = ops.reshape(ops.subtract(lengths, targets), (-1, 1, 1, 1))
+        keep = ops.less(np.arange(sources), ops.reshape(lengths, (-1, 1, 1, 1)))
+        keep = ops.logical_and(keep, visible(before, targets, sources)) if is_causal else keep
+    elif past_key is not None and is_causal:
+        keep = visible(np.full((1, 1, 1, 1), past_key.shape[2]), targets, sources)
+    if mask is not None:
+        rest = sources - mask.shape[-1]
+        is_keep = mask.dtype == np.bool_
+        if rest > 0:
+            mask = ops.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, rest)], False if is_keep else -np.inf)
+        if is_keep:
+            keep, mask = mask if keep is None else ops.logical_and(keep, mask), None
     y = ops.dot_product_attention(
-        q, k, v, None if is_keep else mask, mask if is_keep else None, scale, bool(is_causal), softcap=softcap or None
-    )
-    return ops.transpose(y, (0, 2, 1, 3)) if has_heads else join_heads(y)
+        *(ops.swapaxes(x, 1, 2) for x in (q, k, v)), mask, keep, scale,
+        bool(is_causal) and lengths is None and past_key is None, softcap=softcap or None,
+    )  # fmt: skip
+    return ops.swapaxes(y, 1, 2) if has_heads else join_heads(y), k, v
 
 
 @operator("RotaryEmbedding", since=23)
@@ -84,12 +119,12 @@ def rotary23(
     if positions is not None:
         cos, sin = ops.take(cos, positions, 0), ops.take(sin, positions, 0)
     if x.ndim == 4:
-        y = _rotated(ops.transpose(x, (0, 2, 1, 3)), cos, sin, interleaved, rotary_embedding_dim)
+        y = rotated(ops.transpose(x, (0, 2, 1, 3)), cos, sin, interleaved, rotary_embedding_dim)
         return ops.transpose(y, (0, 2, 1, 3))
-    return join_heads(_rotated(split_heads(x, num_heads), cos, sin, interleaved, rotary_embedding_dim))
+    return join_heads(rotated(split_heads(x, num_heads), cos, sin, interleaved, rotary_embedding_dim))
 
 
-def _rotated(x: Any, cos: Any, sin: Any, interleaved: int, size: int) -> Any:
+def rotated(x: Any, cos: Any, sin: Any, interleaved: int, size: int) -> Any:
     """Return (n, length, heads, size) rotated; `cos` and `sin` have the shape (n or 1, length, size / 2)."""
     part, rest = (x[..., :size], x[..., size:]) if size else (x, None)
     cos, sin = ops.expand_dims(cos, 2), ops.expand_dims(sin, 2)
@@ -129,31 +164,36 @@ def multi_head_attention(
     bias: Any = None,
     key_mask: Any = None,
     attention_bias: Any = None,
+    past_key: Any = None,
+    past_value: Any = None,
     *,
     num_heads: int,
     mask_filter_value: float = -10000.0,
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Any:
-    """Return attention of query, key and value of shape (n, length, hidden), or packed as (n, length, heads, 3, size).
+    """Return attention, and keys and values behind those of the past.
 
-    `key_mask` says which sources count, shape (n, sources) or (n, targets, sources), or how many, shape (n,).
+    Query, key and value have the shape (n, length, hidden), or are packed as (n, length, heads, 3, size). `key_mask`
+    says which sources count, shape (n, sources) or (n, targets, sources), or how many, shape (n,).
     """
     if query.ndim == 5:
-        q, k, v = (query[:, :, :, i] for i in range(3))
+        q, k, v = (ops.swapaxes(query[:, :, :, i], 1, 2) for i in range(3))
     else:
         parts = [query, key, value]
         if bias is not None:
             sizes = np.cumsum([0, *(x.shape[-1] if x.ndim == 3 else x.shape[1] * x.shape[3] for x in parts)])
             parts = [ops.add(x, bias[sizes[i] : sizes[i + 1]]) if x.ndim == 3 else x for i, x in enumerate(parts)]
-        q, k, v = (split_heads(x, num_heads) if x.ndim == 3 else ops.transpose(x, (0, 2, 1, 3)) for x in parts)
-    return join_heads(_filtered(q, k, v, key_mask, attention_bias, scale, mask_filter_value, unidirectional))
+        q, k, v = (by_heads(x, num_heads) if x.ndim == 3 else x for x in parts)
+    k, v = present(past_key, k), present(past_value, v)
+    return _filtered(q, k, v, key_mask, attention_bias, scale, mask_filter_value, unidirectional), k, v
 
 
 @operator("mp_core.attention_of_product")
 def attention_of_product(
     qkv: Any,
     mask: Any = None,
+    past: Any = None,
     attention_bias: Any = None,
     *,
     num_heads: int,
@@ -162,20 +202,29 @@ def attention_of_product(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> Any:
-    """Return attention of queries, keys and values that are side by side along the last axis."""
+    """Return attention of queries, keys and values that are side by side along the last axis; keys and values, stacked.
+
+    `past` has those of earlier positions, shape (2, n, heads, length, size).
+    """
     sizes = qkv_hidden_sizes or (qkv.shape[-1] // 3,) * 3
     ends = np.cumsum([0, *sizes])
-    q, k, v = (split_heads(qkv[..., ends[i] : ends[i + 1]], num_heads) for i in range(3))
-    return join_heads(_filtered(q, k, v, mask, attention_bias, scale, mask_filter_value, unidirectional))
+    q, k, v = (by_heads(qkv[..., ends[i] : ends[i + 1]], num_heads) for i in range(3))
+    k, v = (x if past is None else present(past[i], x) for i, x in enumerate((k, v)))
+    y = _filtered(q, k, v, mask, attention_bias, scale, mask_filter_value, unidirectional)
+    return y, lambda: ops.stack([k, v])
 
 
 def _filtered(q: Any, k: Any, v: Any, mask: Any, bias: Any, scale: float, filter_value: float, causal: int) -> Any:
-    """Return attention in which masked scores get `filter_value` added."""
+    """Return attention, its heads joined, in which masked scores get `filter_value` added."""
     scale = scale or 1 / math.sqrt(q.shape[-1])
+    targets, sources = q.shape[2], k.shape[2]
     if mask is not None:
-        added = (1.0 - ops.cast(_key_mask(mask, k.shape[1]), q.dtype)) * filter_value
+        added = (1.0 - ops.cast(_key_mask(mask, sources), q.dtype)) * filter_value
         bias = added if bias is None else ops.add(bias, added)
-    return ops.dot_product_attention(q, k, v, bias, scale=scale, is_causal=bool(causal))
+    is_later = causal and sources != targets
+    keep = visible(np.full((1, 1, 1, 1), sources - targets), targets, sources) if is_later else None
+    q, k, v = (ops.swapaxes(x, 1, 2) for x in (q, k, v))
+    return join_heads(ops.dot_product_attention(q, k, v, bias, keep, scale, bool(causal) and not is_later))
 
 
 def _key_mask(mask: Any, sources: int) -> Any:

@@ -250,7 +250,7 @@ def attention_of_inputs(
     weights: Any,
     bias: Any = None,
     mask: Any = None,
-    past: None = None,
+    past: Any = None,
     attention_bias: Any = None,
     *,
     num_heads: int,
@@ -259,12 +259,12 @@ def attention_of_inputs(
     scale: float = 0.0,
     unidirectional: int = 0,
 ) -> None:
-    """Return attention of the products of inputs and one matrix of queries, keys and values."""
+    """Return attention of the products of inputs and one matrix of queries, keys and values, and keys and values."""
     product = make("MatMul", x, weights)
     make(
-        "mp_core.attention_of_product", product if bias is None else make("Add", product, bias), mask, attention_bias,
-        num_heads=num_heads, qkv_hidden_sizes=qkv_hidden_sizes, mask_filter_value=mask_filter_value, scale=scale,
-        unidirectional=unidirectional,
+        "mp_core.attention_of_product", product if bias is None else make("Add", product, bias), mask, past,
+        attention_bias, num_heads=num_heads, qkv_hidden_sizes=qkv_hidden_sizes, mask_filter_value=mask_filter_value,
+        scale=scale, unidirectional=unidirectional,
     )  # fmt: skip
 
 
@@ -279,10 +279,10 @@ def quantized_attention(
     mask: Any = None,
     x_zero: Any = None,
     weights_zero: Any = None,
-    past: None = None,
+    past: Any = None,
     **options: Any,
 ) -> None:
     """Return attention of the products of codes."""
     rows = make("DequantizeLinear", x, x_scale, x_zero)
     matrix = make("DequantizeLinear", weights, scale_of_weights, weights_zero)
-    make("com.microsoft.Attention", rows, matrix, bias, mask, **options)
+    make("com.microsoft.Attention", rows, matrix, bias, mask, past, **options)
