@@ -359,4 +359,4 @@ MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #define MP_FEW_ROWS_SHIFTED_QUADS 4
 #define MP_FEW_ROWS_RECODED_PAIRS \
     {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15, [MP_F4] = 15}
-#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15}
+#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15, [MP_F4] = 15}
