@@ -286,3 +286,19 @@ def test_the_callers_floating_point_environment_does_not_count(rng):
     finally:
         libm.fesetenv(saved)
     assert_same_bits(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("codes", ["float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("m", [1, 2, 5, 17])
+def test_every_code_is_decoded_exactly(isa, dtype, codes, m):
+    """A one times a row of all codes, in each place of a group. Oracle: ml_dtypes."""
+    every = np.arange(256, dtype=np.uint8)
+    for row in range(8):
+        b = np.zeros((8, 256), np.uint8)
+        b[row] = every
+        a = np.zeros((m, 8), dtype)
+        a[:, row] = 1
+        got = mp.matmul(a, mp.pack(b.view(codes)), out_dtype="float32")
+        expected = every.view(codes).astype(np.float32)
+        assert np.array_equal(got, np.broadcast_to(expected, got.shape), equal_nan=True)

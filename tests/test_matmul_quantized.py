@@ -107,6 +107,14 @@ def test_an_integer_result_does_not_leave_scales_out():
             call()
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_one_row_from_memory_is_exact(isa, dtype, rng):
+    a, b = integers(rng, (2, 1031), dtype), integers(rng, (1031, 1030), "int8")
+    a[0], b[:, :3] = np.iinfo(dtype).max, -128
+    for m in 1, 2:
+        assert np.array_equal(mp.matmul(a[:m], mp.pack(b)), a[:m].astype(np.int64) @ b.astype(np.int64))
+
+
 @pytest.mark.parametrize(("k", "n"), [(1, 16), (63, 64), (64, 33), (200, 80), (1100, 150), (2051, 48)])
 def test_every_number_of_rows(isa, k, n, rng):
     """Tiles of up to 32 rows by 64 elements of k and 16 columns: whole ones, what is left, and their epilogues."""

@@ -38,7 +38,13 @@ def problems():
     for shape in ("6x768x768", "128x768x3072"):
         yield shape, "float32", "float32", "packed", "avx2", "reproducible", *SMALL, 1
         yield shape, "float32", "float32", "kn", "avx2", "reproducible", *SMALL, 1
-    for dtype, b_dtype in (("bfloat16", "bfloat16"), ("bfloat16", "int4"), ("int8", "int8"), ("uint8", "int8")):
+    for dtype, b_dtype in (
+        ("bfloat16", "bfloat16"),
+        ("bfloat16", "int4"),
+        ("int8", "int8"),
+        ("uint8", "int8"),
+        ("int8", "float4_e2m1fn"),
+    ):
         for shape in ("15x768x768", "16x768x768", "31x1025x768", "128x768x3072"):
             yield shape, dtype, b_dtype, "packed", "avx2", "reproducible", *SMALL, 1
     for (dtype, b_dtype), shape in itertools.product(

@@ -101,6 +101,10 @@
  * pair_of_f4                             | x, s        | bits 4 s to 4 s + 3 of each half of a lane, each an e2m1, in
  *                                        |             | bf16; s constant, 0 to 3
  *
+ * if MP_NATIVE_E4M3FN_WORDS: likewise
+ * pair_of_e4m3fn                         | x, s        | bytes s and s + 2 of each lane, each an e4m3fn, in bf16; s
+ *                                        |             | constant, 0 or 1
+ *
  * if MP_NATIVE_F4_BYTES: likewise
  * bytes_from_f4                          | x           | bytes that are at most 15, each an e2m1: twice its value, plus
  *                                        |             | 12
@@ -135,13 +139,16 @@
  *                                        |             | of y, the next of x, and so on; s constant, 0 or 1
  * unzip_octs                             | x, y, s     | the inverse: every other oct of x, then of y, from number s on
  *
- * if MP_NATIVE_S8: the CPU multiplies signed by signed bytes
+ * if MP_NATIVE_S8: signed by signed bytes take no longer than unsigned by signed ones
  * dot_s8s8                               | z, x, y     | z + four products of signed bytes
  * dot_s8s8_factor                        | z, x, y     | the same of a factor x
  *
  * if not MP_NATIVE_S8: likewise
  * dot_s8u8_factor                        | z, x, y     | dot_u8s8 of a factor x, which is the signed one
- * dot_s8u4_factor                        | z, x, y     | the same; the bytes of y are at most 15
+ *
+ * if MP_NATIVE_U4_DOT: likewise
+ * dot_two_s8u4                           | z, x, y,    | dot_s8u8_factor of x and y, then of u and v; the bytes of y
+ *                                        | u, v        | and v are at most 24
  *
  * A set may define factors of its own (MP_NATIVE_FACTORS), and faster load_u16_as_u32 and load_f16_as_f32, sums_u32,
  * load_columns, interleave_u8, interleave_rows or dot_bf16 than those below; it then defines MP_NATIVE_WIDE_LOADS,
@@ -171,6 +178,8 @@
  *                                        | memory that are multiplied in turn (products/in_turn.h)
  * MP_QUADS_BY_TWO                        | defined if dot_u8s8 is two vpmaddwd, each at the rate of fused
  *                                        | multiply-adds; read only by the roofline (benchmark/loops.c)
+ * MP_DECODES_TO_F32                      | defined if register blocks of pairs of at most three rows decode
+ *                                        | codes to f32, not to bf16 (has_halves in products/kinds.h)
  * MP_OUT_OF_LINE                         | defined if functions marked MP_OUTLINED are too large to be inlined
  * MP_NATIVE_TILES                        | defined if there are AMX tiles (products/amx.h)
  * */
@@ -204,10 +213,6 @@ MP_INLINE vf32 dot_bf16(vf32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-#if !defined(MP_NATIVE_S8) && !defined(MP_NATIVE_U4_DOT)
-#define dot_s8u4_factor dot_s8u8_factor
-#endif
-
 /* 1 if one of two signed operands is made unsigned by ^ 0x80: a for packed panels, b in place (kernels.h). */
 #ifdef MP_NATIVE_S8
 #define MP_FLIPS 0
@@ -236,6 +241,9 @@ MP_INLINE vf32 fma_factor(vf32 z, factor x, vf32 y) { return fma_f32(x, y, z); }
 MP_INLINE vf32 dot_bf16_factor(vf32 z, factor x, vu32 y) { return dot_bf16(z, as_u32(x), y); }
 MP_INLINE vu32 dot_u8s8_factor(vu32 z, factor x, vu32 y) { return dot_u8s8(z, as_u32(x), y); }
 MP_INLINE vu32 dot_s8u8_factor(vu32 z, factor x, vu32 y) { return dot_u8s8(z, y, as_u32(x)); }
+#ifdef MP_NATIVE_S8
+MP_INLINE vu32 dot_s8s8_factor(vu32 z, factor x, vu32 y) { return dot_s8s8(z, as_u32(x), y); }
+#endif
 #endif
 
 #ifndef MP_NATIVE_SUMS

@@ -262,6 +262,9 @@ static ptrdiff_t range_bytes(const mp_problem *q, const mp_plan *p) {
     return q->packed && p->prefetch_next ? machine->l1d / 2 : machine->l1d;
 }
 
+/* The scale groups along K whose scales, for a panel, fill a quarter of L1: they may be decoded into scratch. */
+static ptrdiff_t groups_in_cache(const mp_problem *q) { return mp_max(1, q->machine->l1d / 4 / (MP_PANEL * 4)); }
+
 /* Choose KC and NC. KC is a multiple of a K block, or divides it, or is all of K.
  *
  * If B has a tail, KC is at most one K block, since the range before the tail may end inside of a K block. */
@@ -271,7 +274,8 @@ static void choose_ranges(const mp_problem *q, mp_plan *p) {
     p->nc_panels = 1;
     if (p->way == MP_TRANSPOSED || (p->mc <= (mp_by_tiles(p) ? small_mc : MP_ROWS)
                                     && (as_packed(q, p) || (p->way == MP_IN_PLACE && one_panel))))
-        p->kc = p->tail ? block : q->k; /* every range of B is read once, so it need not fit a cache */
+        /* Every range of B is read once, so it need not fit a cache. */
+        p->kc = p->tail ? block : q->group && !mp_by_tiles(p) ? groups_in_cache(q) * block : q->k;
     else if (p->mc <= small_mc && !q->packed && p->prefetch_next && (p->way == MP_IN_PLACE || !one_panel))
         interleave_panels(q, p);
     else

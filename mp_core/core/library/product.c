@@ -211,8 +211,9 @@ static inline void to_words(const int8_t *zero, ptrdiff_t n, uint32_t base, uint
 /* Set the zero points of a panel, for the range of K from `first` on. */
 static void set_zeros(const mp_product *p, mp_gemm *g, ptrdiff_t first, ptrdiff_t column, uint32_t *words) {
     int8_t same[MP_PANEL];
-    const ptrdiff_t group = p->b.group_scale ? p->b.group : PTRDIFF_MAX, k = mp_max(g->shape.k, 1), n = g->shape.n;
     const int has_zeros = p->b.code_zero && p->k;
+    const ptrdiff_t group = has_zeros && p->b.group_scale ? p->b.group : PTRDIFF_MAX;
+    const ptrdiff_t k = mp_max(g->shape.k, 1), n = g->shape.n;
     const int8_t *row = has_zeros ? p->b.code_zero + first / group * p->n + column : same;
     memset(same, p->b.format == MP_F4 ? MP_F4_ZERO : 0, sizeof same);
     g->operands.zeros = (mp_zeros){words, group};

@@ -32,7 +32,13 @@ MP_OUTLINED vf32 wide_part_e4m3fn(vu32 word, const int s) {
 }
 MP_OUTLINED vf32 wide_part_e5m2(vu32 word, const int s) { return wide_part_bf16(pair_from_e5m2(word, s / 2), s % 2); }
 #else
+#ifdef MP_NATIVE_E4M3FN_WORDS
+MP_OUTLINED vf32 wide_part_e4m3fn(vu32 word, const int s) {
+    return wide_part_bf16(pair_of_e4m3fn(word, s % 2), s / 2);
+}
+#else
 MP_OUTLINED vf32 wide_part_e4m3fn(vu32 word, const int s) { return f32_of_e4m3fn(shr_u32(word, 8 * s)); }
+#endif
 MP_OUTLINED vf32 wide_part_e5m2(vu32 word, const int s) { return widen_ieee(shr_u32(word, 8 * s), 5, 2); }
 MP_OUTLINED vu32 pair_part_e4m3fn(vu32 word, const int s) {
     return as_pair(wide_part_e4m3fn(word, 2 * s), wide_part_e4m3fn(word, 2 * s + 1));

@@ -53,7 +53,17 @@ MP_INLINE void multiply_panels_in_turn(const mp_gemm *g, const int kind) {
     run_epilogue(g, sums, 0, 1, kind, IN_MEMORY);
 }
 
-#define MP_FUNCTION_in_turn(ARITHMETIC, NAME)                                               \
-    static void panels_##NAME(const mp_gemm *g) { multiply_panels_in_turn(g, KIND_##NAME); }       \
-    static void in_turn_##NAME(const mp_gemm *g) { in_environment(g, panels_##NAME, ARITHMETIC); }
+#define MP_PANELS_OF(NAME) \
+    static void panels_##NAME(const mp_gemm *g) { multiply_panels_in_turn(g, KIND_##NAME); }
+#ifndef MP_QUADS_ONLY
+MP_PANELS_OF(wide_f32)
+MP_PANELS_OF(pairs_bf16)
+#endif
+MP_PANELS_OF(quads_i8)
+#ifdef MP_NATIVE_S8
+MP_PANELS_OF(quads_s8)
+#endif
+#undef MP_PANELS_OF
+#define MP_FUNCTION_in_turn(ARITHMETIC, NAME) \
+    static void in_turn_##NAME(const mp_gemm *g) { in_environment(g, MP_KERNEL_OF(g, panels, NAME), ARITHMETIC); }
 #endif

@@ -99,27 +99,40 @@ MP_INLINE int has_two_groups(const int kind) {
 #endif
 }
 
+/* Whether b is decoded from groups of four or eight codes to floats. */
+MP_INLINE int decodes_floats(const int kind) { return group_of(kind) > 2 && !is_integer(kind); }
+
+/* Whether a register block of pairs decodes b to f32, not to bf16: if each pair is two multiply-adds, it would have to
+ * be split. With several rows, pairs of F4 are better: two vectors of bf16 share most of their decoding. */
+#ifdef MP_DECODES_TO_F32
+MP_INLINE int has_halves(const int kind, const int rows) {
+    return kinds[kind].arithmetic == MP_PAIRS && decodes_floats(kind)
+           && rows <= (kinds[kind].format == MP_F4 ? 1 : LOW_ROWS);
+}
+#endif
+
 /* The most vectors of columns in a register block of `rows` rows. Blocks of few rows are wider if there are registers:
  * otherwise they have too few sums to hide the latency of a multiplication, and read B one cache line at a time, each
- * too far from the one before for the hardware prefetchers. Three kinds are not wider: those that decode float8,
- * int8 or int4 to floats, since they gain little; those in place, since multiply_one_row multiplies one row; words_i16
- * and octs, since they are for many rows. */
+ * too far from the one before for the hardware prefetchers. Three kinds are not wider: those that decode floats,
+ * if there are several rows, since they gain little; those in place, since multiply_one_row multiplies one row;
+ * words_i16 and octs, since they are for many rows. */
 MP_INLINE int vectors_of(const int kind, const int rows) {
     const int sums = MP_MR * MP_NR_VECTORS;
-    const int decodes = group_of(kind) > 2 && !is_integer(kind);
     if (keeps_scaled(kind, rows)) return MP_NR_VECTORS / 2;
-    if (MP_NR_VECTORS == 4 || decodes || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind))
+    const int decodes_for_rows = decodes_floats(kind) && rows > 1;
+    if (MP_NR_VECTORS == 4 || decodes_for_rows || kinds[kind].layouts == IN_PLACE || is_int16(kind) || is_octs(kind))
         return MP_NR_VECTORS;
     if (!MP_HAS(WIDE_BLOCKS_OF_FEW_ROWS)) return MP_NR_VECTORS;
     return 4 * rows <= sums ? 4 : 2 * rows <= sums ? 2 : 1;
 }
 
 /* How many of `left` vectors a register block has, of at most `width`. Kinds that decode B from codes have no blocks of
- * three vectors: their B is the weights of a layer, of which only the last panel may have three, and these blocks would
- * be a third of the code. */
+ * three vectors, and those that decode floats one vector at a time (MP_NR_VECTORS) none of two: their B is the weights
+ * of a layer, of which only the last panel may have so few, and these blocks would be half of the code. */
 MP_INLINE int vectors_at_once(ptrdiff_t left, const int width, const int kind) {
     const int vectors = (int)at_most(left, width), format = kinds[kind].format;
     const int decodes = format >= MP_F8_E4M3FN && !(is_integer(kind) && format == MP_I8);
+    if (MP_NR_VECTORS == 1 && decodes_floats(kind) && vectors < 4) return at_most(vectors, 1);
     return vectors == 3 && decodes ? 2 : vectors;
 }
 
@@ -223,10 +236,24 @@ MP_INLINE vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
 #ifdef MP_NATIVE_S8
     if (is_signed(kind)) return as_f32(dot_s8s8_factor(as_u32(sum), a, as_u32(b)));
 #else
-    if (is_shifted(kind)) return as_f32(dot_s8u4_factor(as_u32(sum), a, as_u32(b)));
-    if (kinds[kind].layouts == IN_PLACE) return as_f32(dot_s8u8_factor(as_u32(sum), a, as_u32(b)));
+    if (is_shifted(kind) || kinds[kind].layouts == IN_PLACE)
+        return as_f32(dot_s8u8_factor(as_u32(sum), a, as_u32(b)));
 #endif
     return as_f32(dot_u8s8_factor(as_u32(sum), a, as_u32(b)));
+}
+
+/* Element number `element` of 16 groups of b, as f32, if the kind decodes_floats. */
+MP_INLINE vf32 load_half(const char *p, const uint32_t *zero, const int kind, const int element) {
+    const vu32 word = load_u32(p);
+    if (is_shifted(kind)) return wide_less_zero(word, load_u32(zero), element);
+    switch (kinds[kind].format) {
+    case MP_F8_E4M3FN: return wide_part_e4m3fn(word, element);
+    case MP_F8_E5M2: return wide_part_e5m2(word, element);
+    case MP_I8: return wide_part_i8(word, element);
+    case MP_I4: return wide_part_i4(word, element);
+    case MP_F4: return wide_part_f4(word, element);
+    default: __builtin_unreachable();
+    }
 }
 
 MP_INLINE vf32 add(vf32 a, vf32 b, const int kind) {

@@ -39,17 +39,62 @@ MP_INLINE const uint32_t *zeros_at(const mp_gemm *g, const block_column *t, cons
     return is_shifted(kind) ? g->operands.zeros.words + start / g->operands.zeros.group * MP_PANEL + t->column : NULL;
 }
 
+#ifdef MP_DECODES_TO_F32
+/* The odd or the even element of a pair of a, as f32. */
+MP_INLINE vf32 half_of_a(const char *pair, const int odd) {
+    const vu32 x = as_u32(pair_factor(pair));
+    return as_f32(odd ? and_u32(x, set_u32(0xFFFF0000u)) : shl_u32(x, 16));
+}
+
+/* Multiply one part of a group, as multiply_part does, if the kind has_halves: the odd, then the even elements. */
+MP_INLINE void multiply_halves(vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows, const int j0,
+                               const int j1, const int part) {
+    vf32 column[MOST_VECTORS];
+    MP_UNROLL_8 for (int odd = 1; odd >= 0; odd--) {
+        MP_UNROLL_8 for (int j = j0; j < j1; j++) {
+            const uint32_t *const zero = is_shifted(kind) ? at->zero + j * MP_LANES : NULL;
+            column[j] = load_half(at->b + j * vector_bytes(kind), zero, kind, 2 * part + odd);
+        }
+        MP_UNROLL_16 for (int i = 0; i < rows; i++) {
+            const vf32 row = half_of_a(at->a + i * at->lda + 4 * part, odd);
+            MP_UNROLL_8 for (int j = j0; j < j1; j++) c[i][j] = fma_f32(row, column[j], c[i][j]);
+        }
+    }
+}
+#endif
+
 /* Multiply one part of a group along K, of the vectors j0 to j1 - 1. */
 MP_INLINE void multiply_part(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind, const int rows,
                              const int j0, const int j1, const int part) {
     const ptrdiff_t offset = part * part_of(kind) * size_of_a(kind);
     vf32 column[MOST_VECTORS];
+#ifdef MP_DECODES_TO_F32
+    if (has_halves(kind, rows)) {
+        multiply_halves(c, at, kind, rows, j0, j1, part);
+        return;
+    }
+#endif
     MP_UNROLL_8 for (int j = j0; j < j1; j++) column[j] = load_at(at, j, kind, part);
     MP_UNROLL_16 for (int i = 0; i < rows; i++) {
         const factor row = factor_of_a(g, at->a + i * at->lda + offset, kind);
         MP_UNROLL_8 for (int j = j0; j < j1; j++) c[i][j] = dot(c[i][j], row, column[j], kind);
     }
 }
+
+#ifdef MP_NATIVE_U4_DOT
+/* Multiply a group of four-bit codes by integers, one vector after the other, both parts of a group together. */
+MP_INLINE void multiply_nibbles(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const place *at, const int kind,
+                                const int rows, const int vectors) {
+    MP_UNROLL_8 for (int j = 0; j < vectors; j++) {
+        const vu32 first = as_u32(load_at(at, j, kind, 0)), second = as_u32(load_at(at, j, kind, 1));
+        MP_UNROLL_16 for (int i = 0; i < rows; i++) {
+            const char *const a = at->a + i * at->lda;
+            c[i][j] = as_f32(dot_two_s8u4(as_u32(c[i][j]), factor_of_a(g, a, kind), first, factor_of_a(g, a + 4, kind),
+                                          second));
+        }
+    }
+}
+#endif
 
 /* Multiply the parts of a group that contain any of its first `valid` elements: first for `at_once` vectors
  * (kinds.def), then for the others, for which a is loaded again to save registers. */
@@ -61,10 +106,22 @@ MP_INLINE void multiply_group(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], place *
         return;
     }
 #endif
+#ifdef MP_NATIVE_U4_DOT
+    if (is_nibbles(kind)) {
+        multiply_nibbles(g, c, at, kind, rows, vectors);
+        return;
+    }
+#endif
     const int at_once_of_many = MP_HAS(TWO_VECTORS_AT_ONCE) ? kinds[kind].at_once : vectors;
     const int most = rows > 3 ? at_once_of_many : rows > 1 ? MP_NR_VECTORS : vectors;
     const int at_once = vectors < most ? vectors : most;
     const int parts = group_of(kind) / part_of(kind);
+    if (MP_NR_VECTORS == 1 && rows == 1 && decodes_floats(kind)) { /* a vector at a time: its parts share decoding */
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++)
+            MP_UNROLL_8 for (int part = 0; part < parts; part++)
+                if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, j, j + 1, part);
+        return;
+    }
     MP_UNROLL_8 for (int part = 0; part < parts; part++)
         if (part * part_of(kind) < valid) multiply_part(g, c, at, kind, rows, 0, at_once, part);
     if (at_once == vectors) return;

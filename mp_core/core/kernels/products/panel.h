@@ -170,6 +170,11 @@ MP_INLINE void decode_shifted(ptrdiff_t k, ptrdiff_t n, const char *b, const mp_
 #ifdef MP_WIDENS
 /* Write the part of 16 groups at b as elements twice as wide: two rows of a micro-panel of `columns` columns. */
 MP_INLINE void recode_part(const char *b, char *to, ptrdiff_t columns, const int kind, const int part) {
+    if (decodes_floats(kind)) {
+        store_f32((float *)to, load_half(b, NULL, kind, 2 * part + 1));
+        store_f32((float *)to + columns, load_half(b, NULL, kind, 2 * part));
+        return;
+    }
     put_wider(as_u32(load_b(b, 0, NULL, kind, part)), to, columns, is_integer(kind));
 }
 

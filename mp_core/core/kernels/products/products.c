@@ -60,12 +60,12 @@ MP_TRANSPOSED(pairs_bf16)
 #endif
 
 #ifdef MP_NATIVE_S8
-#define MP_PANEL_OF(G, NAME) (KIND_##NAME == KIND_quads_s8 && !(G)->operands.a_flip ? panel_quads_i8 : panel_##NAME)
+#define MP_KERNEL_OF(G, OF, NAME) (KIND_##NAME == KIND_quads_s8 && !(G)->operands.a_flip ? OF##_quads_i8 : OF##_##NAME)
 #else
-#define MP_PANEL_OF(G, NAME) panel_##NAME
+#define MP_KERNEL_OF(G, OF, NAME) OF##_##NAME
 #endif
 #define MP_FUNCTION_gemm(ARITHMETIC, NAME) \
-    static void gemm_##NAME(const mp_gemm *g) { in_environment(g, MP_PANEL_OF(g, NAME), ARITHMETIC); }
+    static void gemm_##NAME(const mp_gemm *g) { in_environment(g, MP_KERNEL_OF(g, panel, NAME), ARITHMETIC); }
 #define MP_FUNCTION_gemm_shifted(ARITHMETIC, NAME) \
     static void gemm_shifted_##NAME(const mp_gemm *g) { in_environment(g, panel_##NAME, ARITHMETIC); }
 #define MP_FUNCTION_in_place(ARITHMETIC, NAME) \

@@ -76,6 +76,12 @@ MP_INLINE vmask first_n(ptrdiff_t n) {
 }
 
 MP_BOTH1(vu32, vf32, f32_from_i32, _mm256_cvtepi32_ps)
+/* Two of the four bf16 whose low and high bytes are given: those of bytes 0 and 2, or (s) of bytes 1 and 3. */
+MP_INLINE __m256i joined_bytes(__m256i low, __m256i high, const int s) {
+    const __m256i second = _mm256_set1_epi16((int16_t)0xFF00);
+    return s ? _mm256_blendv_epi8(_mm256_srli_epi16(low, 8), high, second)
+             : _mm256_blendv_epi8(low, _mm256_slli_epi16(high, 8), second);
+}
 /* The low and the high bytes of four bf16 are looked up at a time; two pairs share them. */
 #define MP_NATIVE_F4_WORDS
 MP_INLINE __m256i half_from_f4(__m256i word, const int s) {
@@ -85,12 +91,31 @@ MP_INLINE __m256i half_from_f4(__m256i word, const int s) {
     const __m256i codes
         = _mm256_and_si256(s % 2 ? _mm256_srli_epi32(word, 4) : word, _mm256_set1_epi8(15));
     const __m256i low = _mm256_shuffle_epi8(low_bytes, codes), high = _mm256_shuffle_epi8(high_bytes, codes);
-    const __m256i first = _mm256_set1_epi16(0xFF);
-    if (s / 2) return _mm256_or_si256(_mm256_srli_epi16(low, 8), _mm256_andnot_si256(first, high));
-    return _mm256_or_si256(_mm256_and_si256(low, first), _mm256_slli_epi16(high, 8));
+    return joined_bytes(low, high, s / 2);
 }
 MP_INLINE vu32 pair_of_f4(vu32 word, const int s) {
     return (vu32){half_from_f4(word.lo, s), half_from_f4(word.hi, s)};
+}
+#define MP_NATIVE_E4M3FN_WORDS
+/* A bf16 of e4m3fn: its high byte depends on the upper four bits, its low byte is the lower four, shifted. The codes of
+ * subnormal numbers are those whose magnitude plus 0x78 is below 0x80, so that vpshufb looks up a correction for them
+ * and 0 for all others. */
+MP_INLINE __m256i half_from_e4m3fn(__m256i word, const int s) {
+    const __m256i high_bytes = _mm256_setr_epi32(0x3F3E3D3C, 0x43424140, (int)0xBFBEBDBCu, (int)0xC3C2C1C0u, 0x3F3E3D3C,
+                                                 0x43424140, (int)0xBFBEBDBCu, (int)0xC3C2C1C0u);
+    const __m256i high_tiny = _mm256_set1_epi64x(0x000000000707073C), low_tiny = _mm256_set1_epi64x(0x10207040F0A01000);
+    const __m256i nibble = _mm256_set1_epi8(15), largest = _mm256_set1_epi8(0x7F);
+    const __m256i magnitude = _mm256_and_si256(word, largest);
+    const __m256i tiny = _mm256_add_epi8(magnitude, _mm256_set1_epi8(0x78));
+    const __m256i nan = _mm256_and_si256(_mm256_cmpeq_epi8(magnitude, largest), largest);
+    const __m256i normal = _mm256_shuffle_epi8(high_bytes, _mm256_and_si256(_mm256_srli_epi16(word, 4), nibble));
+    const __m256i high = _mm256_or_si256(_mm256_xor_si256(normal, _mm256_shuffle_epi8(high_tiny, tiny)), nan);
+    const __m256i shifted = _mm256_slli_epi16(_mm256_and_si256(word, nibble), 4);
+    const __m256i low = _mm256_xor_si256(shifted, _mm256_shuffle_epi8(low_tiny, tiny));
+    return joined_bytes(low, high, s);
+}
+MP_INLINE vu32 pair_of_e4m3fn(vu32 word, const int s) {
+    return (vu32){half_from_e4m3fn(word.lo, s), half_from_e4m3fn(word.hi, s)};
 }
 #define MP_NATIVE_F4_BYTES
 MP_INLINE __m256i doubled_from_f4(__m256i code) {
@@ -312,16 +337,28 @@ MP_INLINE vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
     acc.hi = _mm256_add_epi32(acc.hi, _mm256_madd_epi16(a_odd.hi, b_odd.hi));
     return acc;
 }
+#define MP_NATIVE_S8 /* by the same two vpmaddwd */
+MP_INLINE __m256i dot_signed(__m256i z, __m256i x, __m256i y) {
+    const __m256i x_even = _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8), x_odd = _mm256_srai_epi16(x, 8);
+    const __m256i y_even = _mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), y_odd = _mm256_srai_epi16(y, 8);
+    const __m256i sum = _mm256_add_epi32(z, _mm256_madd_epi16(x_even, y_even));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(x_odd, y_odd));
+}
+MP_INLINE vu32 dot_s8s8(vu32 z, vu32 x, vu32 y) {
+    return (vu32){dot_signed(z.lo, x.lo, y.lo), dot_signed(z.hi, x.hi, y.hi)};
+}
 #endif
 
-/* vpmaddubsw saturates, but not here: |15 * 128 * 2| fits in 16 bits. */
+/* vpmaddubsw saturates, but not here: |4 * 24 * 128| fits in 16 bits. */
 #ifndef MP_NATIVE_VNNI
 #define MP_NATIVE_U4_DOT
-MP_INLINE __m256i dot_u4(__m256i z, __m256i x, __m256i y) {
-    return _mm256_add_epi32(z, _mm256_madd_epi16(_mm256_maddubs_epi16(y, x), _mm256_set1_epi16(1)));
+MP_INLINE __m256i dot_two_u4(__m256i z, __m256i x, __m256i y, __m256i next_x, __m256i next_y) {
+    const __m256i sums = _mm256_add_epi16(_mm256_maddubs_epi16(y, x), _mm256_maddubs_epi16(next_y, next_x));
+    return _mm256_add_epi32(z, _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
 }
-MP_INLINE vu32 dot_s8u4_factor(vu32 z, vf32 x, vu32 y) {
-    return (vu32){dot_u4(z.lo, as_u32(x).lo, y.lo), dot_u4(z.hi, as_u32(x).hi, y.hi)};
+MP_INLINE vu32 dot_two_s8u4(vu32 z, vf32 x, vu32 y, vf32 next_x, vu32 next_y) {
+    return (vu32){dot_two_u4(z.lo, as_u32(x).lo, y.lo, as_u32(next_x).lo, next_y.lo),
+                  dot_two_u4(z.hi, as_u32(x).hi, y.hi, as_u32(next_x).hi, next_y.hi)};
 }
 #endif
 
@@ -342,6 +379,7 @@ MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
+#define MP_DECODES_TO_F32
 #define MP_DIVIDES 0
 #define MP_MR 6
 #define MP_NR_VECTORS 1
@@ -359,4 +397,4 @@ MP_INLINE vu32 dot_i16(vu32 acc, vu32 a, vu32 b) {
 #define MP_FEW_ROWS_SHIFTED_QUADS 4
 #define MP_FEW_ROWS_RECODED_PAIRS \
     {[MP_BF16] = 15, [MP_F8_E4M3FN] = 15, [MP_F8_E5M2] = 15, [MP_I8] = 15, [MP_I4] = 15, [MP_F4] = 15}
-#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15}
+#define MP_FEW_ROWS_RECODED_QUADS {[MP_I8] = 15, [MP_I4] = 15, [MP_F4] = 15}

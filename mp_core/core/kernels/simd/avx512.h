@@ -227,11 +227,12 @@ MP_INLINE vu32 dot_u8s8(vu32 acc, vu32 a, vu32 b) {
 }
 #endif
 
-/* vpmaddubsw saturates, but not here: |15 * 128 * 2| fits in 16 bits. */
+/* vpmaddubsw saturates, but not here: |4 * 24 * 128| fits in 16 bits. */
 #ifndef MP_NATIVE_VNNI
 #define MP_NATIVE_U4_DOT
-MP_INLINE vu32 dot_s8u4_factor(vu32 z, vf32 x, vu32 y) {
-    return add_u32(z, _mm512_madd_epi16(_mm512_maddubs_epi16(y, as_u32(x)), _mm512_set1_epi16(1)));
+MP_INLINE vu32 dot_two_s8u4(vu32 z, vf32 x, vu32 y, vf32 next_x, vu32 next_y) {
+    const vu32 first = _mm512_maddubs_epi16(y, as_u32(x)), next = _mm512_maddubs_epi16(next_y, as_u32(next_x));
+    return add_u32(z, _mm512_madd_epi16(_mm512_add_epi16(first, next), _mm512_set1_epi16(1)));
 }
 #endif
 
