@@ -243,17 +243,15 @@ MP_INLINE vf32 dot(vf32 sum, factor a, vf32 b, const int kind) {
 }
 
 /* Element number `element` of 16 groups of b, as f32, if the kind decodes_floats. */
+static load_of_kind *const wide_loads[] = {
+    [MP_F8_E4M3FN] = load_wide_e4m3fn,
+    [MP_F8_E5M2] = load_wide_e5m2,
+    [MP_I8] = load_wide_i8,
+    [MP_I4] = load_wide_i4,
+    [MP_F4] = load_wide_f4,
+};
 MP_INLINE vf32 load_half(const char *p, const uint32_t *zero, const int kind, const int element) {
-    const vu32 word = load_u32(p);
-    if (is_shifted(kind)) return wide_less_zero(word, load_u32(zero), element);
-    switch (kinds[kind].format) {
-    case MP_F8_E4M3FN: return wide_part_e4m3fn(word, element);
-    case MP_F8_E5M2: return wide_part_e5m2(word, element);
-    case MP_I8: return wide_part_i8(word, element);
-    case MP_I4: return wide_part_i4(word, element);
-    case MP_F4: return wide_part_f4(word, element);
-    default: __builtin_unreachable();
-    }
+    return is_shifted(kind) ? load_wide_shifted(p, 0, zero, element) : wide_loads[kinds[kind].format](p, 0, NULL, element);
 }
 
 MP_INLINE vf32 add(vf32 a, vf32 b, const int kind) {
