@@ -97,7 +97,7 @@ class Generator(TextModel):
         ----------
         path : path
             Folder of a causal language model of transformers: ``config.json``, ``model.safetensors`` and
-            ``tokenizer.json``.
+            ``tokenizer.json``. Or a ``.gguf`` file of llama.cpp, of which nothing else is needed.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`; the path of the product to the vocabulary is
             ``lm_head``. Keys and values are stored in the compute dtype.
