@@ -15,6 +15,7 @@ _PACKAGES = {
     "distributed": "distributed",
     "jax": "jax",
     "keras": "keras",
+    "lm_eval": "lm-eval",
     "matplotlib": "matplotlib",
     "onnx": "onnx",
     "onnxruntime": "onnxruntime",

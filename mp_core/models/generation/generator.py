@@ -15,6 +15,7 @@ from mp_core.models.generation.batch import Batch, Run
 from mp_core.models.generation.cache import PAGE, PagedCache
 from mp_core.models.generation.cache import Sequence as Tokens
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
+from mp_core.models.generation.perplexity import Perplexity, perplexity_of
 from mp_core.models.generation.sampling import Sampling
 from mp_core.models.modules import Modules, read_network
 from mp_core.models.texts import TextModel
@@ -64,6 +65,8 @@ class Generator(TextModel):
         The most tokens of a prompt and the text after it.
     cache_bytes : int
         The memory for keys and values.
+    ends : frozenset of int
+        The tokens that end texts.
 
     Examples
     --------
@@ -81,7 +84,7 @@ class Generator(TextModel):
         tokens = _CACHED if cache_tokens is None else positive_integer(cache_tokens, "cache_tokens")
         self._pages = -(-tokens // PAGE)
         super().__init__(folder, modules, policy)
-        self._ends = _ends_of(modules)
+        self.ends = _ends_of(modules)
 
     @property
     def _outputs(self) -> str:
@@ -120,7 +123,7 @@ class Generator(TextModel):
 
     def generate(
         self,
-        prompts: str | Iterable[str],
+        prompts: str | Iterable[str | Sequence[int]],
         max_tokens: int = 128,
         *,
         temperature: float = 0.0,
@@ -136,7 +139,8 @@ class Generator(TextModel):
 
         Parameters
         ----------
-        prompts : str or iterable of str
+        prompts : str, or iterable of str or of sequences of int
+            Texts, or their tokens.
         max_tokens : int
             The most tokens to generate for each prompt.
         temperature, top_k, top_p, min_p, repetition_penalty, seed
@@ -172,12 +176,21 @@ class Generator(TextModel):
             if piece:
                 yield piece
 
-    def log_probabilities(self, texts: Iterable[str]) -> list[Array]:
+    def __call__(self, texts: str | Iterable[str]) -> Array:
+        """Return :meth:`log_probabilities` of all texts one after the other, shape (tokens, 1).
+
+        :func:`~mp_core.calibrate` and :func:`~mp_core.choose_policy` call it.
+        """
+        found = self.log_probabilities([texts] if isinstance(texts, str) else texts)
+        return np.concatenate(found)[:, np.newaxis]
+
+    def log_probabilities(self, texts: Iterable[str | Sequence[int]]) -> list[Array]:
         """Return for each text the log-probabilities of its tokens after the first one, given those before them.
 
         Parameters
         ----------
-        texts : iterable of str
+        texts : iterable of str or of sequences of int
+            Texts, or their tokens.
 
         Returns
         -------
@@ -188,11 +201,56 @@ class Generator(TextModel):
         ValueError
             A text has no token, or is too long for the network or the cache.
         """
+        return [found for found, _ in self.likelihoods(texts)]
+
+    def likelihoods(self, texts: Iterable[str | Sequence[int]]) -> list[tuple[Array, Array]]:
+        """Return :meth:`log_probabilities` of texts, and for each of these tokens whether no other is more probable.
+
+        Returns
+        -------
+        list of (ndarray of float32, ndarray of bool), each of shape (tokens - 1,)
+        """
         steps = Steps(self.model, self._cache, every=True)
         return [self._scores(steps, row) for row in self._rows(list(texts), "texts")]
 
-    def _scores(self, steps: Steps, row: Array) -> Array:
-        sequence, found = Tokens(row.tolist()), np.empty(len(row), F32)
+    def perplexity(
+        self, text: str, *, window: int | None = None, stride: int | None = None, show_progress: bool = False
+    ) -> Perplexity:
+        """Return the perplexity of a text of any length: exp of the mean negative log-probability of its tokens.
+
+        A window moves over the tokens. Each token is scored once, given the tokens before it in the first window that
+        contains it; the first token of the text is not scored.
+
+        Parameters
+        ----------
+        text : str
+        window : int, optional
+            The tokens of a window. Default: 1024, or the network's maximum or the cache, if they are smaller.
+        stride : int, optional
+            By how many tokens the window moves: then tokens after the first window have at least ``window - stride``
+            before them. If it is `window`, the first token of each window is not scored. Default: half of `window`.
+        show_progress : bool
+            Whether to show a bar on stderr (needs tqdm).
+
+        Returns
+        -------
+        Perplexity
+
+        Raises
+        ------
+        ValueError
+            The text has fewer than two tokens, or `window` is more than the network or the cache hold.
+
+        Examples
+        --------
+        >>> generator.perplexity(Path("wiki.txt").read_text(), window=512).value  # doctest: +SKIP
+        21.4
+        """
+        most = min(self.model.settings.max_length - 1, self._pages * PAGE)
+        return perplexity_of(self, text, most, window, stride, show_progress)
+
+    def _scores(self, steps: Steps, row: Array) -> tuple[Array, Array]:
+        sequence, found, best = Tokens(row.tolist()), np.empty(len(row), F32), np.empty(len(row), np.bool_)
         if len(row) > self._pages * PAGE:
             raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
         try:
@@ -201,23 +259,38 @@ class Generator(TextModel):
                 count = min(_SCORED, len(row) - first)
                 logs = ops.log_softmax(steps([sequence], [count]))
                 following = row[first + 1 : first + count + 1]
-                found[first : first + len(following)] = logs[np.arange(len(following)), following]
+                part = slice(first, first + len(following))
+                found[part] = logs[np.arange(len(following)), following]
+                best[part] = found[part] == logs[: len(following)].max(axis=-1)
         finally:
             self._cache.release(sequence)
-        return found[:-1]
+        return found[:-1], best[:-1]
 
-    def _rows(self, texts: list[str], argument: str) -> list[Array]:
-        """Return the tokens of texts, which must fit the network."""
-        rows, cut = self._tokenizer(texts)
-        longest = self.model.settings.max_length
-        for number, row in enumerate(rows):
+    def _rows(self, texts: list[Any], argument: str) -> list[Array]:
+        """Return the tokens of texts or of sequences of tokens, which must fit the network."""
+        written = [text for text in texts if isinstance(text, str)]
+        tokenized, cut = self._tokenizer(written)
+        numbers = iter(range(len(written)))
+        longest, rows = self.model.settings.max_length, []
+        for place, text in enumerate(texts):
+            number = next(numbers) if isinstance(text, str) else None
+            row = self._ids(text, f"{argument}[{place}]") if number is None else tokenized[number]
             if not len(row):
-                raise ValueError(f"`{argument}[{number}]` must have a token; the model's tokenizer gives it none")
+                raise ValueError(f"`{argument}[{place}]` must have a token; the model's tokenizer gives it none")
             if number in cut or len(row) >= longest:
-                raise ValueError(f"`{argument}[{number}]` must have fewer than {longest} tokens, the network's maximum")
+                raise ValueError(f"`{argument}[{place}]` must have fewer than {longest} tokens, the network's maximum")
+            rows.append(row)
         return rows
 
-    def _runs(self, prompts: list[str], sampling: Sampling, most: int, alternatives: int | None) -> list[Run]:
+    def _ids(self, given: Any, argument: str) -> Array:
+        ids = np.asarray(given)
+        if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+            raise TypeError(f"`{argument}` must be a str or a sequence of int; received {type(given).__name__}")
+        if ids.size and not 0 <= ids.min() <= ids.max() < self.model.settings.vocab_size:
+            raise ValueError(f"`{argument}` must have tokens from 0 to {self.model.settings.vocab_size - 1}")
+        return ids.astype(np.int32)
+
+    def _runs(self, prompts: list[Any], sampling: Sampling, most: int, alternatives: int | None) -> list[Run]:
         most = positive_integer(most, "max_tokens")
         if alternatives is not None and integer(alternatives, "log_probabilities") < 0:
             raise ValueError(f"`log_probabilities` must be at least 0; received {alternatives}")
@@ -240,7 +313,7 @@ class Generator(TextModel):
                 self.maps.check()
                 for run in batch.step():
                     text = texts[run.number]
-                    ends = run.tokens[-1] in self._ends
+                    ends = run.tokens[-1] in self.ends
                     piece = text.read(run.tokens[:-1] if ends else run.tokens, ends or len(run.tokens) == run.most)
                     if not (ends or text.stopped or len(run.tokens) == run.most):
                         yield run, piece, None

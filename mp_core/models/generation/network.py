@@ -9,7 +9,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.layers import Layer
-from mp_core.layers.plans import ForwardPlan, UnseenError
+from mp_core.layers.plans import ForwardPlan, UnseenError, is_eager
 from mp_core.models.blocks import Shape
 from mp_core.models.gated_blocks import GatedEncoder, GatedSettings
 from mp_core.models.generation.cache import PAGE, PagedCache, Sequence
@@ -116,7 +116,7 @@ class Steps:
         Their keys and values are stored in the pages of the sequences, which must be there already.
         """
         arrays = _inputs(sequences, counts)
-        if self._plan is None:
+        if self._plan is None or is_eager():
             found: Array = self._step(*arrays, self._cache.keys, self._cache.values)
         else:
             sizes = self._sizes(sum(counts), len(counts), len(arrays[3]), len(self._cache.keys[0]))
