@@ -170,7 +170,8 @@ def test_pieces_are_those_of_sentencepiece(tmp_path):
         ({"string": ("llama.rope.scaling.type", "su")}, "llama.rope.scaling.type is 'su'; expected 'none'"),
         ({"string": ("tokenizer.ggml.pre", "poro-chat")}, "tokenizer.ggml.pre is 'poro-chat'; expected 'default'"),
         ({"string": ("tokenizer.ggml.model", "rwkv")}, "tokenizer.ggml.model is 'rwkv'; expected 'gpt2' or 'llama'"),
-        ({"array": ("tokenizer.ggml.token_type", [1])}, "tokenizer.ggml.token_type must be an array with a int for"),
+        ({"array": ("tokenizer.ggml.token_type", [1])}, "tokenizer.ggml.token_type has 1 values; expected one for"),
+        ({"uint32": ("tokenizer.ggml.merges", 3)}, "tokenizer.ggml.merges must be an array of str"),
         ({"bool": ("tokenizer.ggml.add_eos_token", True)}, "tokenizer.ggml.eos_token_id is None; expected an index"),
     ],
 )
@@ -184,13 +185,14 @@ def test_metadata_that_are_not_known_are_refused_by_name(tmp_path, more, message
     }
     network = more.pop("architecture", "llama")
     pairs |= {name: (kind, value) for kind, (name, value) in more.items()}
-    words = {"tokenizer.ggml.tokens": ("array", ["a", "b"]), "tokenizer.ggml.model": ("string", "gpt2")}
+    words = {"tokenizer.ggml.tokens": ("array", ["a", "b", "ab"]), "tokenizer.ggml.model": ("string", "gpt2")}
+    words |= {"tokenizer.ggml.merges": ("array", ["a b"])}
 
     def describe(writer):
         for name, (kind, value) in (words | pairs).items():
             getattr(writer, f"add_{kind}")(name, value)
 
-    tensors = {"token_embd.weight": np.ones((2, 32), np.float32)}
+    tensors = {"token_embd.weight": np.ones((3, 32), np.float32)}
     file = written(tmp_path / "model.gguf", tensors, network, describe)
     with pytest.raises(ValueError, match=message):
         Generator.from_folder(file)

@@ -109,7 +109,7 @@ def _own(file: Path, said: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         raise unexpected(file, "general.architecture", network, choices(_MODEL_TYPES))
     own = {key.removeprefix(f"{network}."): value for key, value in said.items() if key.startswith(f"{network}.")}
     for key, value in own.items():
-        if isinstance(value, Skipped) and key in _ENTRIES:
+        if isinstance(value, Skipped) and key in (*_ENTRIES, *_READ):
             raise unexpected(file, f"{network}.{key}", "an array", "one number for all blocks")
         if key not in _ENTRIES and key not in _READ and value not in (0, False, ""):
             raise ValueError(f"{file}: {network}.{key} is unknown; it might change what the network computes")

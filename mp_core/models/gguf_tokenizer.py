@@ -19,9 +19,11 @@ _TOKENS, _TYPES, _SCORES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("toke
 WORDS = _TOKENS, _TYPES
 ARRAYS = *WORDS, _SCORES, _MERGES
 """The arrays of the metadata that the functions here need: :func:`tokenizer_of` all of them, the others the first."""
-_UNKNOWN, _CONTROL, _DEFINED = 2, 3, 4
-"""Types of tokens that are found in a text before it is cut."""
+_NORMAL, _UNKNOWN, _CONTROL, _DEFINED = 1, 2, 3, 4
+"""Types of tokens; all but the first are found in a text before it is cut."""
 _SPACE = "\u2581"
+_LONGEST = 512
+"""The most characters of a token whose cuts are searched for merges: several times the longest known one."""
 
 _WORDS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -97,12 +99,19 @@ def ends_of(file: Path, said: Mapping[str, Any]) -> list[int]:
 
 def _tokens(file: Path, said: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     """Return the tokens and their types."""
-    tokens = said.get(_TOKENS)
-    types = said.get(_TYPES, [1] * len(tokens) if isinstance(tokens, list) else None)
-    for name, listed, kind in ((_TOKENS, tokens, str), (_TYPES, types, int)):
-        if not isinstance(listed, list) or not listed or type(listed[0]) is not kind or len(listed) != len(tokens):
-            raise ValueError(f"{file}: {name} must be an array with a {kind.__name__} for each token")
+    tokens: list[str] = _listed(file, said, _TOKENS, str)
+    types: list[int] = _listed(file, said, _TYPES, int) if _TYPES in said else [_NORMAL] * len(tokens)
+    if len(types) != len(tokens):
+        raise ValueError(f"{file}: {_TYPES} has {len(types)} values; expected one for each of the {len(tokens)} tokens")
     return tokens, types
+
+
+def _listed(file: Path, said: Mapping[str, Any], name: str, kind: type) -> list[Any]:
+    """Return an array of the metadata with values of one kind."""
+    found = said.get(name)
+    if not isinstance(found, list) or not found or type(found[0]) is not kind:
+        raise ValueError(f"{file}: {name} must be an array of {kind.__name__}")
+    return found
 
 
 def _byte_level(file: Path, said: Mapping[str, Any], vocabulary: Mapping[str, int]) -> Part:
@@ -110,7 +119,8 @@ def _byte_level(file: Path, said: Mapping[str, Any], vocabulary: Mapping[str, in
     if pre not in _CUTS:
         raise unexpected(file, "tokenizer.ggml.pre", pre, choices(_CUTS))
     cuts = _CUTS[pre]
-    merges = [word.partition(" ") if word[:1] != " " else (" ", " ", word[2:]) for word in said.get(_MERGES, [])]
+    pairs: list[str] = [] if said.get(_MERGES) == [] else _listed(file, said, _MERGES, str)
+    merges = [word.partition(" ") if word[:1] != " " else (" ", " ", word[2:]) for word in pairs]
     steps = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         for pattern in cuts.patterns
@@ -126,9 +136,14 @@ def _byte_level(file: Path, said: Mapping[str, Any], vocabulary: Mapping[str, in
 
 
 def _sentence_piece(file: Path, said: Mapping[str, Any], vocabulary: Mapping[str, int]) -> Part:
-    scores = said.get(_SCORES)
-    if not isinstance(scores, list) or len(scores) != len(vocabulary):
-        raise ValueError(f"{file}: {_SCORES} must be an array with a number for each of the {len(vocabulary)} tokens")
+    scores: list[float] = _listed(file, said, _SCORES, float)
+    if len(scores) != len(vocabulary):
+        raise ValueError(
+            f"{file}: {_SCORES} has {len(scores)} values; expected one for each of the {len(vocabulary)} tokens"
+        )
+    longest = max(map(len, vocabulary))
+    if longest > _LONGEST:
+        raise ValueError(f"{file}: a token has {longest} characters; expected at most {_LONGEST}")
     prefix = said.get("tokenizer.ggml.add_space_prefix", True) is True
     spaces = {"type": "Replace", "pattern": {"String": " "}, "content": _SPACE}
     normal = [{"type": "Prepend", "prepend": _SPACE}, spaces] if prefix else [spaces]
@@ -171,7 +186,8 @@ def _framed(
 
     `begins` is the default of ``add_bos_token``, and `first` that of the first token.
     """
-    before, after = [], []
+    before: list[str] = []
+    after: list[str] = []
     for name, default, side, place in (("bos", begins, before, first), ("eos", False, after, None)):
         if said.get(f"tokenizer.ggml.add_{name}_token", default) is True:
             token = _token_at(said, name, place, vocabulary)
