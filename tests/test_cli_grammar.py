@@ -51,8 +51,11 @@ def test_options_of_one_name_have_one_meaning():
         ("output", {"embed", "choose", "convert", "tune", "run"}),
         ("threads", set(COMMANDS) - {"completion", "help", "version"}),
         ("quiet", set(COMMANDS) - {"info", "verify-machine", "completion", "help", "version"}),
-        ("no-progress", {"embed", "generate", "choose", "tune", "convert", "inspect", "verify", "demo"}),
-        ("policy", {"embed", "generate", "serve", "tune", "profile", "convert", "choose", "demo", "run"}),
+        ("no-progress", {"embed", "generate", "perplexity", "choose", "tune", "convert", "inspect", "verify", "demo"}),
+        (
+            "policy",
+            {*["embed", "generate", "perplexity", "serve", "tune", "profile", "convert", "choose", "demo", "run"]},
+        ),
         ("policies", {"choose", "demo"}),
         ("plot", {"profile", "bench", "tune"}),
     ],
@@ -71,6 +74,7 @@ def test_a_model_is_the_first_argument_of_every_command_that_has_one():
     assert with_model == {
         "embed",
         "generate",
+        "perplexity",
         "serve",
         "choose",
         "tune",

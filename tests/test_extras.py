@@ -18,6 +18,7 @@ CALLS = {
     "import mp_core.interop.torch": ("torch", "mp_core.interop.torch", "torch"),
     "import mp_core.interop.sklearn": ("sklearn", "mp_core.interop.sklearn", "scikit-learn"),
     "import mp_core.interop.threads": ("threadpoolctl", "mp_core.interop.threads", "threadpoolctl"),
+    "import mp_core.interop.lm_eval": ("lm_eval", "mp_core.interop.lm_eval", "lm-eval"),
     "import mp_core.interop.dask": ("distributed", "mp_core.interop.dask", "distributed"),
     "from mp_core.interop.keras import accelerate; accelerate()": ("keras", "accelerate", "keras"),
     "from mp_core.benchmark import check_plots; check_plots()": ("matplotlib", "a plot", "matplotlib"),
@@ -56,7 +57,7 @@ def test_no_message_or_page_installs_a_package_under_our_name_from_an_index():
 
 def test_every_package_of_the_extras_that_users_name_has_its_command():
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    users = ("demo", "chat", "serve", "dask", "sklearn", "threads", "plot")
+    users = ("demo", "chat", "serve", "dask", "sklearn", "threads", "lm-eval", "plot")
     packages = {entry.split(">")[0] for user in users for entry in groups[user] if not entry.startswith("mp-core[")}
     commands = {name for command in extras._PACKAGES.values() for name in command.split()}
     assert packages <= commands

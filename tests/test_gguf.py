@@ -9,7 +9,7 @@ import numpy as np
 import processes
 import pytest
 import random_models
-from safetensors.numpy import load_file
+from gguf_files import NETWORKS, in_gguf, written
 
 from mp_core import dequantize
 from mp_core.checkpoint import convert, open_tensors
@@ -35,24 +35,6 @@ def blocks_of(kind, rows, columns, seed=0):
     if kind.name == "NVFP4":  # four scales without a sign
         blocks[:, :4] = rng.integers(1, 0x7F, (len(blocks), 4))
     return blocks.reshape(rows, -1)
-
-
-def written(path, tensors, network="qwen3", **said):
-    """Write a file by the package: tensors by name, arrays or pairs of the number of a type and its blocks."""
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(path, network)
-    for name, value in said.items():
-        writer.add_uint32(name, value)
-    for name, value in tensors.items():
-        if isinstance(value, tuple):
-            writer.add_tensor(name, value[1], raw_dtype=gguf.GGMLQuantizationType(value[0]))
-        else:
-            writer.add_tensor(name, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
 
 
 @pytest.mark.parametrize("number", [number for number, kind in KINDS.items() if kind.read is not None])
@@ -114,57 +96,6 @@ def test_matrices_of_4_bit_floats_are_codes_with_the_same_numbers(tmp_path, numb
     np.testing.assert_array_equal(dequantize(codes), gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType(number)))
     assert not dequantize(tensors["empty"].codes()).any()
     assert tensors["bad"].codes() is None  # a scale is 0 beside another code, or not finite: numbers only
-
-
-NETWORKS = {
-    "bert": ("BERT", {}), "xlm-roberta": ("BERT", {}), "nomic_bert": ("NOMIC_BERT", {}), "qwen2": ("QWEN2", {}),
-    "qwen3": ("QWEN3", {}), "llama": ("LLAMA", {}), "mistral": ("LLAMA", {}), "gemma": ("GEMMA", {}),
-    "gemma2": ("GEMMA2", {}), "gemma3_text": ("GEMMA3", {}),
-}  # fmt: skip
-
-
-def as_llama_cpp(kind, config, name, tensor):
-    """Return a tensor as the conversion of llama.cpp changes it."""
-    if kind in ("llama", "mistral") and name.split(".")[-2] in ("q_proj", "k_proj"):
-        heads = config.num_attention_heads if "q_proj" in name else config.num_key_value_heads
-        tensor = (
-            tensor.reshape(heads, 2, len(tensor) // heads // 2, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
-        )
-    if kind.startswith("gemma") and name.endswith("norm.weight"):
-        tensor = tensor + 1
-    if kind == "xlm-roberta" and "position_embeddings" in name:
-        tensor = tensor[config.pad_token_id + 1 :]
-    return np.ascontiguousarray(tensor)
-
-
-def in_gguf(network, folder, quantized=None):
-    """Turn a saved folder into one with a GGUF file: by the package's map of names and the changes of llama.cpp."""
-    gguf = pytest.importorskip("gguf")
-    kind = network.config.model_type
-    arch = getattr(gguf.MODEL_ARCH, NETWORKS[kind][0])
-    names = gguf.get_tensor_name_map(arch, network.config.num_hidden_layers)
-    path, tensors = folder / "model.safetensors", {}
-    for name, tensor in load_file(path).items():
-        if "pooler" in name:
-            continue
-        found = names.get_name(name, try_suffixes=(".weight", ".bias")) or names.get_name(
-            "model." + name, (".weight", ".bias")
-        )
-        assert found is not None, name
-        tensor = as_llama_cpp(kind, network.config, name, tensor)
-        if (
-            quantized is not None
-            and tensor.ndim == 2
-            and tensor.shape[1] % 32 == 0
-            and "position" not in name
-            and "type" not in name
-        ):
-            tensors[found] = int(quantized), gguf.quants.quantize(tensor, quantized)
-        else:
-            tensors[found] = tensor
-    written(folder / "model.gguf", tensors, gguf.MODEL_ARCH_NAMES[arch])
-    path.unlink()
-    return folder
 
 
 @pytest.mark.parametrize("kind", NETWORKS)

@@ -49,6 +49,15 @@ PATTERNS = {
         "y = Relu(BatchNormalization(Conv(image, kernel), kg, kg, kg, kv))", ["mp_core.conv"],
     ),
     "convolution with bias and relu6": ("y = Clip(Add(Conv(image, kernel), kb), 0., 6.)", ["mp_core.conv"]),
+    "convolution of a padded image": ("y = Conv(Pad(image, pads), kernel)", ["mp_core.conv"]),
+    "convolution with padding of a padded image": (
+        "y = Relu(Conv(Pad(image, pads, 0.), kernel, pads=[1, 0, 2, 0], strides=[2, 1]))", ["mp_core.conv"],
+    ),
+    "convolution of an image with another margin": ("y = Conv(Pad(image, pads, 1.), kernel)", ["Pad", "mp_core.conv"]),
+    "convolution of a mirrored margin": (
+        "y = Conv(Pad(image, pads, mode='reflect'), kernel)", ["Pad", "mp_core.conv"],
+    ),
+    "convolution of a smaller image": ("y = Conv(Pad(image, cut), kernel)", ["Pad", "mp_core.conv"]),
     "look-up": ("y = Gather(t, ids)", ["mp_core.embedding"]),
     "casts that change nothing": ("y = MatMul(Cast(Softmax(MatMul(x, k)), to=1), v)", ["mp_core.attention"]),
 }  # fmt: skip
@@ -94,7 +103,11 @@ def model_of(text):
     return onnx.helper.make_model(graph, opset_imports=[version], ir_version=10), arrays
 
 
-SPECIAL = {"axes": np.array([-1])}
+SPECIAL = {
+    "axes": np.array([-1]),
+    "pads": np.array([0, 0, 0, 1, 0, 0, 2, 3]),
+    "cut": np.array([0, 0, -1, 1, 0, 0, 2, 0]),
+}
 
 
 def expected(model, inputs):

@@ -86,7 +86,8 @@ def cell(name: str, dtype: str, path: Path, module: torch.nn.Module, inputs: dic
     multiply = multiply_limit("float32" if dtype == "float16" else dtype, 1)
     timers = {who: Timer("call()", globals={"call": call}) for who, call in calls.items()}
     limits = {"multiply": (multiply.timer, work / multiply.work)}
-    return Cell({"shape": name, "dtype": dtype}, 1, timers, {"best": (OURS, PEERS)}, limits, wrong, 0.1, 1)
+    peers = tuple(who for who in PEERS if who in calls)
+    return Cell({"shape": name, "dtype": dtype}, 1, timers, {"best": (OURS, peers)}, limits, wrong, 0.1, 1)
 
 
 def by_mp_core(path: Path, dtype: str, inputs: dict) -> partial:

@@ -24,6 +24,7 @@ from mp_core.cli import (
     generate,
     graphs,
     options,
+    perplexity,
     product_plan,
     profile,
     serve,
@@ -124,6 +125,7 @@ def _parser() -> Parser:
 
     embed.add_command(commands)
     generate.add_command(commands)
+    perplexity.add_command(commands)
     serve.add_command(commands)
     choose.add_command(commands)
     graphs.add_command(commands)

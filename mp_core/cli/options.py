@@ -97,9 +97,10 @@ def add_model(command: argparse.ArgumentParser, help: str = "folder of an encode
 
 
 def check_model(arguments: argparse.Namespace) -> None:
-    """Raise if MODEL is a file: usually the user forgot MODEL, and the first file of texts took its place."""
-    if Path(arguments.model).is_file():
-        raise argparse.ArgumentError(None, f"argument MODEL: {arguments.model} is a file; must be a folder of a model")
+    """Raise if MODEL is another file than GGUF: usually MODEL was forgotten, and a file of texts took its place."""
+    if Path(arguments.model).is_file() and Path(arguments.model).suffix != ".gguf":
+        expected = "must be a folder of a model, or a .gguf file"
+        raise argparse.ArgumentError(None, f"argument MODEL: {arguments.model} is a file; {expected}")
 
 
 def check_outputs(arguments: argparse.Namespace, *others: str) -> None:

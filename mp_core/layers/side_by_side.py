@@ -62,14 +62,14 @@ def _is_plain(layer: "Layer", inputs: Array) -> bool:
 
 
 def _cached_product(layers: Sequence[Dense], inputs: Array) -> Product | None:
-    """Return the cached product of the layers; new variables or values invalidate it."""
+    """Return the cached product of the layers; new variables, values or kinds of forms invalidate it."""
 
     def make() -> Product | None:
         with autocast_scope(inputs.dtype):
             return _joined_product([layer.form for layer in layers], [layer.bias for layer in layers], inputs.dtype)
 
     variables = [variable for layer in layers for variable in _variables(layer)]
-    return derived_from(variables, ("side by side", inputs.dtype), make)
+    return derived_from(variables, ("side by side", inputs.dtype, *(type(layer.form) for layer in layers)), make)
 
 
 def _variables(layer: Dense) -> list[AutoCastVariable]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mp_core.models.classifiers import Classifier, TokenClassifier
-from mp_core.models.generation import Generated, Generator, Sampling
+from mp_core.models.generation import Generated, Generator, Perplexity, Sampling
 from mp_core.models.m3 import M3Encoder, M3Vectors
 from mp_core.models.multi import MultiVectorEncoder, max_similarity
 from mp_core.models.network import TextNetwork
@@ -37,6 +37,7 @@ __all__ = [
     "M3Vectors",
     "Model",
     "MultiVectorEncoder",
+    "Perplexity",
     "ProgramModel",
     "Reranker",
     "Sampling",

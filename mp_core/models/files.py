@@ -17,7 +17,12 @@ Stored = tuple[str | None, Mapping[str, str]]
 
 
 def gguf_in(folder: Path) -> Path | None:
-    """Return the only GGUF file of a folder; None if there is none, or the weights are also in another format."""
+    """Return the only GGUF file of a folder; None if there is none, or the weights are also in another format.
+
+    A GGUF file that is opened as a folder is its own file.
+    """
+    if folder.suffix == ".gguf" and not folder.is_dir():
+        return folder
     if any(is_present(folder / name) for name in (*PARTS, _WEIGHTS, _INDEX)):
         return None
     found = sorted(folder.glob("*.gguf"))

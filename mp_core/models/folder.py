@@ -1,4 +1,4 @@
-"""Read the JSON files of a model folder. Every error names the file."""
+"""Read the JSON files of a model folder, or those that a GGUF file stands for. Every error names the file."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from typing import Any
 from mp_core.files.checkpoint.folder import missing
 from mp_core.files.checkpoint.header import refuse_other
 from mp_core.files.checkpoint.reading import read_file
+from mp_core.models.gguf_settings import derived, is_derived
 from mp_core.utilities.system import is_present
 
 __all__ = ["parse_json", "read_list", "read_object", "read_optional", "read_text"]
@@ -31,13 +32,13 @@ def read_text(path: Path, most: int = _MOST) -> str:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file."""
-    content: dict[str, Any] = _read_json(path, dict)
-    return content
+    content: dict[str, Any] | None = derived(path)
+    return _read_json(path, dict) if content is None else content
 
 
 def read_optional(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; an empty dict if the file does not exist."""
-    return read_object(path) if is_present(path) else {}
+    return read_object(path) if is_derived(path) or is_present(path) else {}
 
 
 def read_list(path: Path) -> list[Any]:

@@ -42,6 +42,8 @@ _DECODER = _BOTH | {
     f"{_BLOCK}/intermediate_norm": "blk.{}.ffn_norm",
     f"{_BLOCK}/gate": "blk.{}.ffn_gate",
     f"{_BLOCK}/up": "blk.{}.ffn_up",
+    f"{_BLOCK}/attention/qkv": "blk.{}.attn_qkv",
+    f"{_BLOCK}/intermediate": "blk.{}.ffn_up",
     "encoder/norm": "output_norm",
 }
 _NORMED_OUTPUTS = _DECODER | {
@@ -82,6 +84,7 @@ _KINDS: dict[str, tuple[str, Mapping[str, str], Change | None]] = {
     "nomic_bert": ("nomic-bert", _BERT, None),
     "qwen2": ("qwen2", _DECODER, None),
     "qwen3": ("qwen3", _DECODER, None),
+    "phi3": ("phi3", _DECODER, None),
     "llama": ("llama", _DECODER, _in_halves),
     "mistral": ("llama", _DECODER, _in_halves),
     "gemma": ("gemma", _DECODER, _less_one),
@@ -90,27 +93,41 @@ _KINDS: dict[str, tuple[str, Mapping[str, str], Change | None]] = {
 }
 """``model_type`` -> (name of the network in GGUF files, path of a layer -> start of its tensor names, conversion)."""
 _KEPT = "/query", "/key", "norm", "embeddings/position"
-"""The ends of the paths of tensors that a conversion may change. They are returned as numbers, never as codes."""
+"""The ends of the paths of tensors that a conversion may change."""
+_OF_ROPES = "rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight"
+"""Tensors that are settings: divisors of the rotary angles, which ``config.json`` has too."""
 
 
 class GgufTensors(Mapping[str, Array | QuantizedArray]):
-    """Tensors under their names in transformers, decoded from the file at each access.
+    """Tensors under their names in transformers, decoded from the file when they are read; the last one is kept.
 
-    Matrices of Q8_0 stay codes. To keep the decoded numbers of all tensors would take several times the memory of the
-    file.
+    Matrices of the kinds in :data:`SCHEMES` stay codes. To keep the decoded numbers of all tensors would take several
+    times the memory of the file.
     """
 
     def __init__(self, found: Mapping[str, tuple[GgufTensor, str]], settings: Settings, change: Change | None) -> None:
         self._found, self._settings, self._change = found, settings, change
+        self._last: tuple[str, Array | QuantizedArray] | None = None
 
     def __getitem__(self, name: str) -> Array | QuantizedArray:
+        if self._last is None or self._last[0] != name:
+            self._last = name, self._decoded(name)
+        return self._last[1]
+
+    def _decoded(self, name: str) -> Array | QuantizedArray:
         tensor, path = self._found[name]
-        touched = self._change is not None and path.endswith(_KEPT)
-        codes = None if touched else tensor.codes()
-        if codes is not None:
+        change = self._change if path.endswith(_KEPT) else None
+        codes = tensor.codes() if change in (None, _in_halves) else None
+        if codes is None:
+            numbers = tensor.numbers()
+            return numbers if change is None else change(numbers, path, self._settings)
+        if change is None:
             return codes
-        numbers = tensor.numbers()
-        return self._change(numbers, path, self._settings) if touched and self._change is not None else numbers
+        values, scale, zero = (
+            None if part is None else change(part, path, self._settings)
+            for part in (codes.values, codes.scale, codes.zero_point)
+        )
+        return QuantizedArray(values, scale, zero, codes.axis, codes.group_size, codes.dtype, codes.shape)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._found)
@@ -147,7 +164,7 @@ def gguf_tensors(
         if name in of_names:
             today, layer = of_names[name]
             found[today] = tensor, layer
-        elif name != "rope_freqs.weight":  # config.json gives the rotary frequencies
+        elif name not in _OF_ROPES:
             raise ValueError(f"{path}: tensor {name} is left over; expected tensors of {kind!r}")
     policies = {
         name: f"{SCHEMES[tensor.kind.name]}_from_float32"

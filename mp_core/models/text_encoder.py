@@ -77,7 +77,8 @@ class TextEncoder(SentenceTransformerNames, PromptedModel):
             in :data:`mp_core.models.architectures.ARCHITECTURES`. Files: ``config.json``, ``model.safetensors`` or
             ``pytorch_model.bin``, ``tokenizer.json``, ``1_Pooling/config.json`` and, if they exist, ``modules.json``,
             the folders of later modules, ``config_sentence_transformers.json``, ``sentence_bert_config.json`` and
-            ``tokenizer_config.json``. Or a folder of static embeddings, of sentence-transformers or model2vec.
+            ``tokenizer_config.json``. Or a folder of static embeddings, of sentence-transformers or model2vec. Or a
+            ``.gguf`` file of llama.cpp with a decoder and a pooling.
         policy : str or DTypePolicy, optional
             Default: the policy under which the files are stored, or float32 if they name none. Under another policy,
             codes of its scheme are not converted; all other weights are converted from their dequantized values. A

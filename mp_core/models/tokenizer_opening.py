@@ -12,6 +12,7 @@ from typing import Any
 
 from mp_core.files.checkpoint.header import MAX_JSON
 from mp_core.models.folder import parse_json, read_optional, read_text
+from mp_core.models.gguf_settings import derived
 from mp_core.models.modules import token_limit
 from mp_core.models.rules import check
 from mp_core.models.settings import unexpected
@@ -131,7 +132,9 @@ def _read(path: Path) -> dict[str, Any]:
         how = "transformers' AutoTokenizer.from_pretrained(folder).save_pretrained(folder) makes it"
         needs = ", with the packages sentencepiece and protobuf" if words.suffix == ".model" else ""
         raise FileNotFoundError(f"{path} is missing; the folder has {words.name}, from which {how}{needs}")
-    content: dict[str, Any] = parse_json(read_text(path, MAX_JSON), path, dict, _MOST_PARTS)
+    content: dict[str, Any] | None = derived(path)
+    if content is None:
+        content = dict(parse_json(read_text(path, MAX_JSON), path, dict, _MOST_PARTS))
     check_steps(path, content)
     parts = {name: content.get(name) for name in ("model", "truncation", "padding")}
     check(path, parts, dict.fromkeys(parts, (lambda part: part is None or isinstance(part, dict), "an object or null")))

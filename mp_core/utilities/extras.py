@@ -16,6 +16,7 @@ _PACKAGES = {
     "jax": "jax",
     "jinja2": "jinja2",
     "keras": "keras",
+    "lm_eval": "lm-eval",
     "matplotlib": "matplotlib",
     "onnx": "onnx",
     "onnxruntime": "onnxruntime",

@@ -4,6 +4,8 @@
 
 #include "library/runtime.h"
 
+enum { SHORT_LINE = 8 }; /* elements */
+
 int mp_array_cast_is_large(const void *context) { return ((const mp_array_cast *)context)->cast.n >= MP_CAST_WORK; }
 
 void mp_join_cast_axes(mp_array_cast *c) {
@@ -30,25 +32,17 @@ ptrdiff_t mp_plan_array_cast(void *context, ptrdiff_t rows, int threads, int rep
     return c->axes == 1 ? 1 : rows;
 }
 
-/* Copy a line of at most 32 bytes without calling memcpy: its first and its last bytes, which may overlap. */
-static inline void copy_short(const char *src, char *dst, ptrdiff_t bytes) {
-#define COPY_ENDS(SIZE) memcpy(dst, src, SIZE), memcpy(dst + bytes - SIZE, src + bytes - SIZE, SIZE)
-    if (bytes >= 16) COPY_ENDS(16);
-    else if (bytes >= 8) COPY_ENDS(8);
-    else if (bytes >= 4) COPY_ENDS(4);
-    else for (ptrdiff_t i = 0; i < bytes; i++) dst[i] = src[i];
-}
-
 /* Copy `count` contiguous lines. Windows of images with few channels have very short ones. */
 static void copy_lines(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t count,
                        ptrdiff_t bytes) {
-    if (bytes > 32)
+    if (bytes > MP_SHORT_COPY)
         for (ptrdiff_t i = 0; i < count; i++) memcpy(dst + i * dst_stride, src + i * src_stride, (size_t)bytes);
     else
-        for (ptrdiff_t i = 0; i < count; i++) copy_short(src + i * src_stride, dst + i * dst_stride, bytes);
+        for (ptrdiff_t i = 0; i < count; i++) mp_copy_short(src + i * src_stride, dst + i * dst_stride, bytes);
 }
 
-/* Cast the elements of the axes from `axis` on, line by line. */
+/* Cast the elements of the axes from `axis` on, line by line. Lines of few elements, such as the channels of an image,
+ * are cast along the axis before the last one. */
 static void run_lines(const mp_array_cast *c, const char *src, char *dst, int axis) {
     const int last = c->axes - 1;
     const ptrdiff_t size = c->cast.src_size;
@@ -59,6 +53,12 @@ static void run_lines(const mp_array_cast *c, const char *src, char *dst, int ax
     }
     if (axis == last) {
         mp_cast_line(&c->cast, src, c->src_stride[axis], dst, c->dst_stride[axis], c->shape[axis]);
+        return;
+    }
+    if (axis == last - 1 && c->shape[last] <= SHORT_LINE && c->shape[axis] > c->shape[last]) {
+        for (ptrdiff_t i = 0; i < c->shape[last]; i++)
+            mp_cast_line(&c->cast, src + i * c->src_stride[last], c->src_stride[axis], dst + i * c->dst_stride[last],
+                         c->dst_stride[axis], c->shape[axis]);
         return;
     }
     for (ptrdiff_t i = 0; i < c->shape[axis]; i++)

@@ -30,10 +30,15 @@ static void run_contiguous(const mp_cast *c, const char *src, char *dst, ptrdiff
     }
 }
 
-/* Copy n elements of `size` bytes; strides are in bytes. */
+/* Copy n elements of `size` bytes; strides are in bytes. Constant sizes need no calls of memcpy. */
 static void copy_elements(const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride, ptrdiff_t n,
                           int size) {
-    for (ptrdiff_t i = 0; i < n; i++) memcpy(dst + i * dst_stride, src + i * src_stride, (size_t)size);
+#define COPY_EACH(SIZE) \
+    for (ptrdiff_t i = 0; i < n; i++) memcpy(dst + i * dst_stride, src + i * src_stride, SIZE)
+    if (size == 4) COPY_EACH(4);
+    else if (size == 2) COPY_EACH(2);
+    else COPY_EACH((size_t)size);
+#undef COPY_EACH
 }
 
 static void run_strided(const mp_cast *c, const char *src, ptrdiff_t src_stride, char *dst, ptrdiff_t dst_stride,

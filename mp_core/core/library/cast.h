@@ -2,6 +2,8 @@
 #ifndef MP_CAST_H
 #define MP_CAST_H
 
+#include <string.h>
+
 #include "kernels.h"
 
 MP_SHARED_BEGIN
@@ -26,6 +28,19 @@ typedef struct {
     int src_format, dst_format, src_size, dst_size;
     int mode;           /* flags of kernels.h: MP_SATURATE, MP_STREAM */
 } mp_cast;
+
+enum { MP_SHORT_COPY = 128 }; /* bytes up to which mp_copy_short is faster than memcpy */
+
+/* Copy bytes without calling memcpy: pieces of 16 bytes, of which the last ones may overlap. */
+static inline void mp_copy_short(const char *src, char *dst, ptrdiff_t bytes) {
+    for (; bytes > 32; src += 16, dst += 16, bytes -= 16) memcpy(dst, src, 16);
+#define COPY_ENDS(SIZE) memcpy(dst, src, SIZE), memcpy(dst + bytes - SIZE, src + bytes - SIZE, SIZE)
+    if (bytes >= 16) COPY_ENDS(16);
+    else if (bytes >= 8) COPY_ENDS(8);
+    else if (bytes >= 4) COPY_ENDS(4);
+    else for (ptrdiff_t i = 0; i < bytes; i++) dst[i] = src[i];
+#undef COPY_ENDS
+}
 
 /* Run a task: cast a share of the elements. */
 void mp_cast_share(void *cast, ptrdiff_t index);

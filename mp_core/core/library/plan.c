@@ -21,6 +21,8 @@ enum {
     PAGE = 4096,   /* bytes: all bytes between two mapped bytes less than a page apart are mapped */
     AMX_ROWS = 32, /* rows of A in the AMX tiles of a register block */
     AMX_K = 64,    /* integers along K in an AMX tile; a smaller K is multiplied by vectors */
+    WINDOW_ROWS = 96, /* the fewest windows in a task, even if they exceed L2, since each task makes its panels again
+                         (the 3x3 convolutions of ResNet-18; Zen 3, November 2026) */
 };
 
 #define ALL ((ptrdiff_t)1 << 40) /* the K block is all of K: for integers, and for pairs in the order of AMX tiles */
@@ -94,7 +96,8 @@ static void choose_kernel(const mp_problem *q, mp_plan *p) {
                && (p->reads_a_in_place || (q->a.cs == q->a.size && !q->quantized_here));
 }
 
-/* The largest MC that the caches and copy_bytes allow. `cut` may choose a smaller one to get more tasks. */
+/* The largest MC that the caches and copy_bytes allow. Copied windows stay in L2 while all columns are multiplied,
+ * unless they would be fewer than WINDOW_ROWS. `cut` may choose a smaller MC to get more tasks. */
 static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     const mp_tuning *t = q->machine->tuning;
     ptrdiff_t mc = as_packed(q, p) ? t->packed_mc : t->repacked_mc;
@@ -103,7 +106,8 @@ static ptrdiff_t largest_mc(const mp_problem *q, const mp_plan *p) {
     if (has_micro_panels(q, p)) mc /= 2; /* KC is twice as large: see range_bytes */
     if (!p->reads_a_in_place) {
         const ptrdiff_t row_bytes = mp_max(mp_a_row(p, q->k) * mp_a_bytes(p), 1);
-        mc = mp_min(mc, mp_max(t->copy_bytes / row_bytes / MP_ROWS * MP_ROWS, MP_ROWS));
+        const ptrdiff_t bytes = q->windows ? q->machine->l2 / 2 : t->copy_bytes;
+        mc = mp_min(mc, mp_max(bytes / row_bytes / MP_ROWS * MP_ROWS, q->windows ? WINDOW_ROWS : MP_ROWS));
     }
     return mc;
 }

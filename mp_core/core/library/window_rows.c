@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "library/cast.h"
 #include "library/plan.h"
 
 enum { LAST = MP_WINDOW_AXES - 1 };
@@ -9,6 +10,7 @@ enum { LAST = MP_WINDOW_AXES - 1 };
 void mp_convert(mp_conversion c, const char *from, ptrdiff_t n, char *to) {
     if (c.widen) c.widen(from, (float *)to, n, 0);
     else if (c.to_bf16) c.to_bf16(from, to, n);
+    else if (n * c.to <= MP_SHORT_COPY) mp_copy_short(from, to, n * c.to);
     else memcpy(to, from, (size_t)(n * c.to));
 }
 
@@ -53,19 +55,38 @@ char *mp_gather_line(const mp_window_rows *w, mp_conversion c, const char *line,
 
 static int is_inside(const mp_window_rows *w, int axis, ptrdiff_t at) { return at >= 0 && at < w->length[axis]; }
 
+/* Copy the places along the last axis of `rows` windows of a line, the first of which starts at `start`, to places of
+ * their rows, `row` bytes apart. `line` is the first place of the array's line; NULL: all places are padding. */
+static void gather_places(const mp_window_rows *w, mp_conversion c, const char *line, ptrdiff_t start, ptrdiff_t rows,
+                          ptrdiff_t row, char *to) {
+    const ptrdiff_t last = w->length[LAST] - 1 - (w->size[LAST] - 1) * w->dilation[LAST]; /* start without padding */
+    const ptrdiff_t from = start * w->stride[LAST], step = w->step[LAST] * w->stride[LAST];
+    line_part whole = inside_of_line(w, c, 0);
+    if (!line) {
+        for (ptrdiff_t i = 0; i < rows; i++) fill(w, c, w->size[LAST], to + i * row);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < rows; i++, start += w->step[LAST], to += row) {
+        if (start < 0 || start > last) gather_line(w, c, inside_of_line(w, c, start), line, to);
+        else if (whole.copies == 1) mp_convert(c, line + from + i * step, whole.n, to);
+        else gather_line(w, c, (whole.offset = from + i * step, whole), line, to);
+    }
+}
+
 void mp_gather_windows(const mp_window_rows *w, mp_conversion c, const char *x, ptrdiff_t first, ptrdiff_t rows,
                        char *to) {
-    for (ptrdiff_t row = first; row < first + rows; row++) {
-        ptrdiff_t start[MP_WINDOW_AXES], image = row;
+    const ptrdiff_t bytes = w->size[LAST] * w->channels * c.to, row = w->size[0] * w->size[1] * bytes;
+    for (ptrdiff_t end = first + rows, together; first < end; first += together, to += (together - 1) * row) {
+        ptrdiff_t start[MP_WINDOW_AXES], image = first;
+        together = mp_min(end - first, w->count[LAST] - first % w->count[LAST]);
         for (int axis = LAST; axis >= 0; image /= w->count[axis--])
             start[axis] = image % w->count[axis] * w->step[axis] - w->before[axis];
-        const line_part part = inside_of_line(w, c, start[LAST]);
         for (ptrdiff_t i = 0; i < w->size[0]; i++)
-            for (ptrdiff_t j = 0; j < w->size[1]; j++) {
+            for (ptrdiff_t j = 0; j < w->size[1]; j++, to += bytes) {
                 const ptrdiff_t y = start[0] + i * w->dilation[0], z = start[1] + j * w->dilation[1];
                 const char *const line = x + image * w->image + y * w->stride[0] + z * w->stride[1];
-                if (is_inside(w, 0, y) && is_inside(w, 1, z)) to = gather_line(w, c, part, line, to);
-                else to = fill(w, c, w->size[LAST], to);
+                const int inside = is_inside(w, 0, y) && is_inside(w, 1, z);
+                gather_places(w, c, inside ? line : NULL, start[LAST], together, row, to);
             }
     }
 }

@@ -4,7 +4,7 @@ The file may be hostile: counts, lengths and offsets are checked against its siz
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from math import prod
 from os import PathLike
@@ -19,7 +19,7 @@ from mp_core.files.checkpoint.gguf_blocks import KINDS, Kind, ue4m3
 from mp_core.files.checkpoint.maps import map_file
 from mp_core.files.checkpoint.packed_layouts import in_pairs
 
-__all__ = ["SCHEMES", "GgufTensor", "open_gguf"]
+__all__ = ["SCHEMES", "GgufTensor", "Skipped", "open_gguf"]
 
 _VERSIONS = 2, 3
 _MOST_AXES = 4
@@ -27,6 +27,14 @@ _MOST_ALIGNMENT = 1 << 20
 _STRING, _ARRAY = 8, 9
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """Number of the type of a value -> format of :mod:`struct`."""
+_MOST_VALUES = 1 << 22
+"""The most values of an array that is read: ten times the largest known vocabulary."""
+
+
+class Skipped(NamedTuple):
+    """An array of the metadata that was not read."""
+
+    length: int
 
 
 class GgufTensor(NamedTuple):
@@ -46,7 +54,7 @@ class GgufTensor(NamedTuple):
         return numbers
 
     def codes(self) -> QuantizedArray | None:
-        """Return a matrix of Q8_0, MXFP4 or NVFP4 as codes with scales; None for other kinds and shapes.
+        """Return a matrix of Q8_0, Q4_0, MXFP4 or NVFP4 as codes with scales; None for other kinds and shapes.
 
         A QuantizedArray needs positive scales. A block of zeros has the scale 0 in the file: here it becomes 1. If
         another scale is not positive and finite, return None.
@@ -54,37 +62,48 @@ class GgufTensor(NamedTuple):
         read = _CODES.get(self.kind.name)
         if read is None or len(self.shape) != 2:
             return None
-        values, scale, size, dtype = read(self.content.reshape(-1, self.kind.size))
+        values, scale, zero, size, dtype = read(self.content.reshape(-1, self.kind.size))
         empty = ~(values.view(np.uint8) & _MAGNITUDES[dtype]).any(axis=1, keepdims=True)
         scale = np.where(empty & (scale == 0), F32.type(1), scale)
         if not (np.isfinite(scale) & (scale > 0)).all():
             return None
         rows = self.shape[0]
-        return QuantizedArray(values.reshape(rows, -1), scale.reshape(rows, -1), None, 0, size, dtype, self.shape)
+        zero = None if zero is None else zero.reshape(rows, -1)
+        return QuantizedArray(values.reshape(rows, -1), scale.reshape(rows, -1), zero, 0, size, dtype, self.shape)
 
 
-Codes = tuple[Array, Array, int, str]
-"""Codes and scale of each block, (blocks, bytes) and (blocks, 1), the numbers in a block, and the type of the codes."""
+Codes = tuple[Array, Array, Array | None, int, str]
+"""Codes, scale and zero point of each block, the first of shape (blocks, bytes) and the others of (blocks, 1), the
+numbers in a block, and the type of the codes."""
+
+
+def _scales(blocks: Array) -> Array:
+    found: Array = np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(F32)
+    return found
 
 
 def _q8_0(blocks: Array) -> Codes:
-    return (
-        np.ascontiguousarray(blocks[:, 2:]).view(I8),
-        np.ascontiguousarray(blocks[:, :2]).view("<f2").astype(F32),
-        32,
-        "int8",
-    )
+    return np.ascontiguousarray(blocks[:, 2:]).view(I8), _scales(blocks), None, 32, "int8"
+
+
+def _q4_0(blocks: Array) -> Codes:
+    """Return codes of int4 with positive scales: d (q - 8) is |d| (7 - q - (-1)) if d is negative."""
+    scale = _scales(blocks)
+    negative = scale < 0
+    flips = np.where(negative, np.uint8(0x77), np.uint8(0x88))  # 7 - q and q - 8, modulo 16, in both halves of a byte
+    values = np.where(scale == 0, np.uint8(0), _neighbours(blocks[:, 2:]) ^ flips)
+    return values, abs(scale), -negative.astype(np.int32), 32, "int4"
 
 
 def _mxfp4(blocks: Array) -> Codes:
     exponents = blocks[:, :1].astype(np.int32)
     with np.errstate(over="ignore"):
-        return _neighbours(blocks[:, 1:]), np.ldexp(F32.type(1), exponents - 127), 32, "float4_e2m1fn"
+        return _neighbours(blocks[:, 1:]), np.ldexp(F32.type(1), exponents - 127), None, 32, "float4_e2m1fn"
 
 
 def _nvfp4(blocks: Array) -> Codes:
     scales = ue4m3(np.ascontiguousarray(blocks[:, :4])).reshape(-1, 1)
-    return _neighbours(blocks[:, 4:].reshape(-1, 8)), scales, 16, "float4_e2m1fn"
+    return _neighbours(blocks[:, 4:].reshape(-1, 8)), scales, None, 16, "float4_e2m1fn"
 
 
 def _neighbours(halves: Array) -> Array:
@@ -92,24 +111,25 @@ def _neighbours(halves: Array) -> Array:
     return np.concatenate(in_pairs(halves[:, ::2], halves[:, 1::2]), axis=1)
 
 
-_CODES: dict[str, Callable[[Array], Codes]] = {"Q8_0": _q8_0, "MXFP4": _mxfp4, "NVFP4": _nvfp4}
+_CODES: dict[str, Callable[[Array], Codes]] = {"Q8_0": _q8_0, "Q4_0": _q4_0, "MXFP4": _mxfp4, "NVFP4": _nvfp4}
 """Kind -> function that returns the codes of its blocks."""
-SCHEMES = {"Q8_0": "int8/weight_only/32", "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
+SCHEMES = {"Q8_0": "int8/weight_only/32", "Q4_0": "int4/32", "MXFP4": "mxfp4", "NVFP4": "nvfp4"}
 """Kind -> the scheme of a policy under which layers use its codes without changing them."""
-_MAGNITUDES = {"int8": 0xFF, "float4_e2m1fn": 0x77}
+_MAGNITUDES = {"int8": 0xFF, "int4": 0xFF, "float4_e2m1fn": 0x77}
 """Type of codes -> the bits of a byte that are not the sign of a zero."""
 
 
-def open_gguf(path: str | PathLike[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
+def open_gguf(path: str | PathLike[str], arrays: Collection[str] = ()) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
     """Map the tensors of a GGUF file into memory; return them by name in the order of the file, and the metadata.
 
-    Metadata are the numbers, bools and strings that describe the model; for arrays, their lengths. Another file, a
-    damaged one, and one with a type of numbers that mp_core does not read raise ValueError.
+    Metadata are the numbers, bools and strings that describe the model, and lists of these for the names in `arrays`;
+    other arrays are :class:`Skipped`. Another file, a damaged one, and one with a type of numbers that mp_core does not
+    read raise ValueError.
     """
     whole = map_file(path)
     if whole.size < 4:
         raise ValueError(f"{path} has {whole.size} bytes; a GGUF file has more")
-    return _Header(Path(path), memoryview(whole)).read(whole)
+    return _Header(Path(path), memoryview(whole)).read(whole, arrays)
 
 
 class _Header:
@@ -138,8 +158,8 @@ class _Header:
         """Return the next string; invalid UTF-8 is replaced."""
         return bytes(self.take(self.number("Q"))).decode("utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
-        """Return the next value; skip an array and return its length."""
+    def value(self, kind: int, wanted: bool) -> Any:
+        """Return the next value; an array as a list if it is `wanted`."""
         if kind == _STRING:
             return self.text()
         if kind in _SCALARS:
@@ -147,19 +167,34 @@ class _Header:
         if kind != _ARRAY:
             raise self.refuse(f"a value has the type {kind}; expected one from 0 to 12")
         element, count = self.number("I"), self.number("Q")
+        if wanted and count > _MOST_VALUES:
+            raise self.refuse(f"an array has {count} values; expected at most {_MOST_VALUES}")
         if element in _SCALARS:
-            self.take(count * struct.calcsize(f"<{_SCALARS[element]}"))
-        elif element == _STRING:
-            if 8 * count > len(self.content) - self.at:
-                raise self.refuse(f"an array of {count} strings does not fit into the file")
-            for _ in range(count):
-                self.take(self.number("Q"))
-        else:
+            form = f"<{_SCALARS[element]}"
+            content = self.take(count * struct.calcsize(form))
+            return [value for (value,) in struct.iter_unpack(form, content)] if wanted else Skipped(count)
+        if element != _STRING:
             raise self.refuse(f"an array has elements of the type {element}; expected numbers or strings")
-        return count
+        texts = self.texts(count, wanted)
+        return texts if wanted else Skipped(count)
 
-    def read(self, whole: Array) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
-        """Return the tensors and the metadata."""
+    def texts(self, count: int, wanted: bool) -> list[str]:
+        """Return the next strings if they are `wanted`; else skip them. A vocabulary has 100,000: no call for each."""
+        content, at, found = self.content, self.at, []
+        if 8 * count > len(content) - at:
+            raise self.refuse(f"an array of {count} strings does not fit into the file")
+        for _ in range(count):
+            start = at + 8
+            at = start + int.from_bytes(content[at:start], "little")
+            if start > len(content) or at > len(content):
+                raise self.refuse(f"the file ends at byte {len(content)}, a string was expected to end at {at}")
+            if wanted:
+                found.append(str(content[start:at], "utf-8", "replace"))
+        self.at = at
+        return found
+
+    def read(self, whole: Array, arrays: Collection[str]) -> tuple[dict[str, GgufTensor], dict[str, Any]]:
+        """Return the tensors, and the metadata with these `arrays`."""
         if bytes(self.content[:4]) != b"GGUF":
             raise self.refuse("the file does not begin with GGUF")
         version = self.number("I")
@@ -171,7 +206,7 @@ class _Header:
             name = self.text()
             if name in metadata:
                 raise self.refuse(f"two values are called {name}")
-            metadata[name] = self.value(self.number("I"))
+            metadata[name] = self.value(self.number("I"), name in arrays)
         places = [self.place() for _ in range(min(tensors, len(self.content)))]
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= _MOST_ALIGNMENT or alignment & (alignment - 1):

@@ -105,7 +105,8 @@ class Proposer(Protocol):
 
 def shares(waiting: Iterable[int]) -> list[int]:
     """Return how many tokens of each sequence the next step computes, given the numbers of those that wait."""
-    room, counts = _CHUNK, []
+    room = _CHUNK
+    counts: list[int] = []
     for count in waiting:
         counts.append(min(count, max(room, 0 if counts else 1)))
         room -= counts[-1]

@@ -17,6 +17,7 @@ from mp_core.models.generation.cache import PAGE, PagedCache
 from mp_core.models.generation.cache import Sequence as Tokens
 from mp_core.models.generation.chat import ChatTemplates, Messages
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
+from mp_core.models.generation.perplexity import Perplexity, perplexity_of
 from mp_core.models.generation.sampling import Sampling
 from mp_core.models.generation.session import Generated, Session, stops_of
 from mp_core.models.generation.speculation import Draft, Lookup
@@ -48,6 +49,8 @@ class Generator(TextModel):
         The most tokens of a prompt and the text after it.
     cache_bytes : int
         The memory for keys and values.
+    ends : frozenset of int
+        The tokens that end texts.
 
     Examples
     --------
@@ -70,7 +73,7 @@ class Generator(TextModel):
         tokens = _CACHED if cache_tokens is None else positive_integer(cache_tokens, "cache_tokens")
         self._pages = -(-tokens // PAGE)
         super().__init__(folder, modules, policy)
-        self._ends = _ends_of(modules)
+        self.ends = _ends_of(modules)
         self._proposer = None if speculation is None else self._proposer_of(speculation)
         self._templates = ChatTemplates(modules.network, self._tokenizer.named)
 
@@ -93,7 +96,7 @@ class Generator(TextModel):
         ----------
         path : path
             Folder of a causal language model of transformers: ``config.json``, ``model.safetensors`` and
-            ``tokenizer.json``.
+            ``tokenizer.json``. Or a ``.gguf`` file of llama.cpp, of which nothing else is needed.
         policy : str or DTypePolicy, optional
             As in :meth:`mp_core.models.TextEncoder.from_folder`; the path of the product to the vocabulary is
             ``lm_head``. Keys and values are stored in the compute dtype.
@@ -170,7 +173,7 @@ class Generator(TextModel):
 
         Parameters
         ----------
-        prompts : str, or iterable of str or sequence of int
+        prompts : str, or iterable of str or of sequences of int
             Texts, or their tokens as from :meth:`chat_tokens`.
         max_tokens : int
             The most tokens to generate for each prompt.
@@ -293,12 +296,21 @@ class Generator(TextModel):
         tokens: list[int] = row.tolist()
         return tokens
 
-    def log_probabilities(self, texts: Iterable[str]) -> list[Array]:
+    def __call__(self, texts: str | Iterable[str]) -> Array:
+        """Return :meth:`log_probabilities` of all texts one after the other, shape (tokens, 1).
+
+        :func:`~mp_core.calibrate` and :func:`~mp_core.choose_policy` call it.
+        """
+        found = self.log_probabilities([texts] if isinstance(texts, str) else texts)
+        return np.concatenate(found)[:, np.newaxis]
+
+    def log_probabilities(self, texts: Iterable[str | Sequence[int]]) -> list[Array]:
         """Return for each text the log-probabilities of its tokens after the first one, given those before them.
 
         Parameters
         ----------
-        texts : iterable of str
+        texts : iterable of str or of sequences of int
+            Texts, or their tokens.
 
         Returns
         -------
@@ -309,23 +321,71 @@ class Generator(TextModel):
         ValueError
             A text has no token, or is too long for the network or the cache.
         """
+        return [found for found, _ in self.likelihoods(texts)]
+
+    def likelihoods(self, texts: Iterable[str | Sequence[int]]) -> list[tuple[Array, Array]]:
+        """Return :meth:`log_probabilities` of texts, and for each of these tokens whether no other is more probable.
+
+        Returns
+        -------
+        list of (ndarray of float32, ndarray of bool), each of shape (tokens - 1,)
+        """
         return [self._scores(row.tolist()) for row in self._rows(list(texts), "texts")]
 
-    def _scores(self, row: list[int]) -> Array:
-        """Return the log-probabilities of tokens: each is proposed to follow those before it."""
+    def perplexity(
+        self, text: str, *, window: int | None = None, stride: int | None = None, show_progress: bool = False
+    ) -> Perplexity:
+        """Return the perplexity of a text of any length: exp of the mean negative log-probability of its tokens.
+
+        A window moves over the tokens. Each token is scored once, given the tokens before it in the first window that
+        contains it; the first token of the text is not scored.
+
+        Parameters
+        ----------
+        text : str
+        window : int, optional
+            The tokens of a window. Default: 1024, or the network's maximum or the cache, if they are smaller.
+        stride : int, optional
+            By how many tokens the window moves: then tokens after the first window have at least ``window - stride``
+            before them. If it is `window`, the first token of each window is not scored. Default: half of `window`.
+        show_progress : bool
+            Whether to show a bar on stderr (needs tqdm).
+
+        Returns
+        -------
+        Perplexity
+
+        Raises
+        ------
+        ValueError
+            The text has fewer than two tokens, or `window` is more than the network or the cache hold.
+
+        Examples
+        --------
+        >>> generator.perplexity(Path("wiki.txt").read_text(), window=512).value  # doctest: +SKIP
+        21.4
+        """
+        most = min(self.model.settings.max_length - 1, self._pages * PAGE)
+        return perplexity_of(self, text, most, window, stride, show_progress)
+
+    def _scores(self, row: list[int]) -> tuple[Array, Array]:
+        """Score tokens: each is proposed to follow those before it."""
         if len(row) > self._pages * PAGE:
             raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
-        sequence, found = Tokens(row), np.empty(len(row) - 1, F32)
+        sequence, count = Tokens(row), len(row) - 1
+        found, best = np.empty(count, F32), np.empty(count, np.bool_)
         try:
             self._cache.grow(sequence, len(row))
             for first in range(0, len(row) - 1, _SCORED):
                 following = row[first + 1 : first + _SCORED + 1]
                 logs = ops.log_softmax(self._steps([sequence], [1], [following[:-1]]))
-                found[first : first + len(following)] = logs[np.arange(len(following)), following]
-                self._cache.note(sequence, first + len(following))
+                part = slice(first, first + len(following))
+                found[part] = logs[np.arange(len(following)), following]
+                best[part] = found[part] == logs.max(axis=-1)
+                self._cache.note(sequence, part.stop)
         finally:
             self._cache.release(sequence)
-        return found
+        return found, best
 
     def _rows(self, prompts: Sequence[str | Sequence[int]], argument: str) -> list[Array]:
         """Return the tokens of texts, or those given, which must fit the network."""
@@ -377,7 +437,7 @@ class Generator(TextModel):
 
     def session(self) -> Session:
         """Return a loop over steps, which runs join and leave."""
-        return Session(Batch(self._steps, self._cache, self._pages, self._proposer), self._tokenizer, self._ends)
+        return Session(Batch(self._steps, self._cache, self._pages, self._proposer), self._tokenizer, self.ends)
 
     def steps_of(
         self, runs: Iterable[Run], stop: str | Sequence[str], at_once: int | None = None

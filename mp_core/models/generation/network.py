@@ -10,7 +10,7 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array, dtypes
 from mp_core.layers import Dense, Layer
-from mp_core.layers.plans import ForwardPlan, UnseenError
+from mp_core.layers.plans import ForwardPlan, UnseenError, is_eager
 from mp_core.models.blocks import Shape
 from mp_core.models.gated_blocks import GatedEncoder, GatedSettings
 from mp_core.models.generation.cache import PAGE, PagedCache, Sequence
@@ -124,7 +124,7 @@ class Steps:
         """
         arrays = _inputs(sequences, counts, [[] for _ in counts] if proposals is None else proposals, self._cache.rows)
         keys, values = self._cache.keys, self._cache.values
-        if self._plan is None:
+        if self._plan is None or is_eager():
             found: Array = self._step(*arrays, keys, values)
         else:
             found = self._plan.run_rows([*leaves(arrays), *keys, *values], self._sizes(arrays, keys))

@@ -187,6 +187,22 @@ def convolution(m: Match) -> Node | None:
     return m.instead("mp_core.conv", m["x"], *(x for x in m.last.arguments[1:] if x is not None), **options)
 
 
+@pattern("mp_core.conv(Pad(x, P), W)")
+def padded_convolution(m: Match) -> Node | None:
+    """Pad in the convolution: by constant numbers of zeros, along spatial axes."""
+    node, rank = m.node("Pad"), len(m["W"].shape) - 2
+    options, (_, _, value, axes) = dict(m.last.options), (*node.arguments, None, None)[:4]
+    own, more = options.get("pads", (0,) * (2 * rank)), np.zeros((2, rank + 2), np.int64)
+    along = range(rank + 2) if axes is None else m.graph.constant(axes)
+    if node.options.get("mode", "constant") != "constant" or isinstance(own, str) or along is None:
+        return None
+    more[:, np.asarray(along)] = m["P"].reshape(2, -1)
+    if (value is not None and m.graph.number(value) != 0) or more.min() < 0 or more[:, :2].any():
+        return None
+    options["pads"] = tuple(int(n) for n in more[:, 2:].reshape(-1) + np.asarray(own))
+    return m.instead("mp_core.conv", m["x"], *m.last.arguments[1:], **options)
+
+
 @pattern("Add(mp_core.conv(x, W), bias)", "Add(mp_core.dynamic_conv(x, W), bias)")
 def biased_convolution(m: Match) -> Node | None:
     """Add the bias of a convolution, shape (channels, 1 ...), in it."""

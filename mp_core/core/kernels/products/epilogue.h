@@ -129,6 +129,12 @@ static __attribute__((noinline)) void epilogue_of_integers(const mp_gemm *g, voi
 
 MP_INLINE int is_linear(const mp_gemm *g) { return g->epilogue.activation == MP_LINEAR && !g->epilogue.residual; }
 
+/* Whether nothing but perhaps a clamp follows scales and bias. */
+MP_INLINE int is_clamp(const mp_gemm *g) {
+    const mp_epilogue *const e = &g->epilogue;
+    return is_linear(g) || (!e->residual && (e->activation == MP_RELU || e->activation == MP_RELU6));
+}
+
 #undef MP_EACH_VECTOR
 #undef AT
 #undef LEFT

@@ -287,12 +287,12 @@ MP_INLINE int narrows_to(const mp_format format, const int kind) {
 }
 
 /* How much of the epilogue can be computed in registers. Scales and bias if n is a multiple of 16 and zero points are
- * only in `init`. Everything if, besides, there are only scales and bias, and the result is f32, a type of narrows_to
- * or, for integers, int32. */
+ * only in `init`. Everything if, besides, there are only scales, bias and a clamp (is_clamp), and the result is f32, a
+ * type of narrows_to or, for integers, int32. */
 MP_INLINE epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;
     if (e->out_format == MP_I32) return IN_REGISTERS;
-    if (is_linear(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind))) return IN_REGISTERS;
+    if (is_clamp(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind))) return IN_REGISTERS;
     return SCALED_IN_REGISTERS;
 }

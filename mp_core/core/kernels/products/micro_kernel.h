@@ -282,13 +282,21 @@ MP_INLINE void scale_in_registers(const mp_gemm *g, const block_column *t, vf32 
         }
 }
 
-/* Run the part of the epilogue that is computed in registers: scales and bias and, if there is nothing else, one
- * rounding; for int32 results nothing. */
+/* Apply relu or relu6 in registers. */
+MP_INLINE void clamp_in_registers(const mp_gemm *g, vf32 (*c)[MOST_VECTORS], const int rows, const int vectors) {
+    const vf32 largest = set_f32(g->epilogue.activation == MP_RELU6 ? 6.0f : INFINITY);
+    MP_UNROLL_16 for (int i = 0; i < rows; i++)
+        MP_UNROLL_8 for (int j = 0; j < vectors; j++) c[i][j] = min_f32(largest, relu_f32(c[i][j]));
+}
+
+/* Run the part of the epilogue that is computed in registers: scales and bias and, if there is no other activation than
+ * a clamp, that clamp and one rounding; for int32 results nothing. */
 MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t, vf32 (*c)[MOST_VECTORS],
                                          const int kind, const int rows, const int vectors) {
     const mp_epilogue *const e = &g->epilogue;
     const ptrdiff_t out = t->row * e->ldo + t->column;
     if (e->out_format != MP_I32) scale_in_registers(g, t, c, kind, rows, vectors);
+    if (t->place == IN_REGISTERS && e->activation != MP_LINEAR) clamp_in_registers(g, c, rows, vectors);
     if (t->place == SCALED_IN_REGISTERS) {
         store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
     } else if (e->out_format == MP_BF16 && narrows_to(MP_BF16, kind)) {
