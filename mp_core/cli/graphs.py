@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -184,8 +184,8 @@ def convert(arguments: argparse.Namespace) -> int:
     before, after = opened(arguments.model, None), opened(arguments.model, policy(arguments.policy))
     if not arguments.dry_run:
         after.save(arguments.output, overwrite=arguments.force)
-    parts = before.parts.items()
-    rows = [losses(name, x.matrix, after.parts[name].matrix) for name, x in parts if isinstance(x, MatrixLayer)]
+    parts, other = before.parts.items(), cast(dict[str, Any], after.parts)
+    rows = [losses(name, x.matrix, other[name].matrix) for name, x in parts if isinstance(x, MatrixLayer)]
     report = {"source": arguments.model, "target": arguments.output, "policy": arguments.policy, "tensors": rows}
     report["outputs"] = differences(opened(arguments.model, "float32"), after, arguments.inputs)
     options.show(arguments, report, lambda: losses_text(report, "the graph in float32", arguments))

@@ -102,7 +102,7 @@ class Dense(AdaptableLayer):
             )
         lora = self._lora
         fused = activations.FUSED.get(self.activation) if lora is None else None
-        outputs = self.form.multiply(inputs, self.bias, fused, self._compute, training, self._out_dtype)
+        outputs = self.form.multiply(inputs, self.bias, fused, self._compute, training, out_dtype=self._out_dtype)
         if lora is not None:
             outputs = self._adapted(outputs, lora, inputs)
         return outputs if fused or self.activation is None else self.activation(outputs)

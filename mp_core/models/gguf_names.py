@@ -123,10 +123,8 @@ class GgufTensors(Mapping[str, Array | QuantizedArray]):
             return numbers if change is None else change(numbers, path, self._settings)
         if change is None:
             return codes
-        values, scale, zero = (
-            None if part is None else change(part, path, self._settings)
-            for part in (codes.values, codes.scale, codes.zero_point)
-        )
+        values, scale = (change(part, path, self._settings) for part in (codes.values, codes.scale))
+        zero = None if codes.zero_point is None else change(codes.zero_point, path, self._settings)
         return QuantizedArray(values, scale, zero, codes.axis, codes.group_size, codes.dtype, codes.shape)
 
     def __iter__(self) -> Iterator[str]:

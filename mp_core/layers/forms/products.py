@@ -54,7 +54,7 @@ def product_of(
     """
     if inputs is None:
         kernel = ops.pack(lines.T) if dynamic else _weight_only(lines, dtype)
-        function = _multiplied_dynamically if dynamic else multiplied
+        function: Callable[..., Array] = _multiplied_dynamically if dynamic else multiplied
 
         def multiply(
             rows: Array, bias: Any, activation: Any, _: Any, windows: Windows | None = None, out_dtype: Any = None

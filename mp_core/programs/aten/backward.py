@@ -90,11 +90,12 @@ def avg_pool_gradient(
     rank = self.ndim - 2
     size = sizes(kernel_size, rank)
     windows = [*zip(size, sizes(stride, rank) if stride else size, sizes(padding, rank), strict=True)]
-    counting = {"ceil_mode": ceil_mode, "count_include_pad": count_include_pad}
 
     def means(axis: int, x: Any) -> Any:
         pool, step, width = windows[axis]
-        return ops.average_pool(x, pool, step, [(width, width)], **counting)
+        return ops.average_pool(
+            x, pool, step, [(width, width)], ceil_mode=ceil_mode, count_include_pad=count_include_pad
+        )
 
     return _of_means(grad_output, self.shape, means)
 

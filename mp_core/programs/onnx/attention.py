@@ -97,10 +97,11 @@ def attention23(
             mask = ops.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, rest)], False if is_keep else -np.inf)
         if is_keep:
             keep, mask = mask if keep is None else ops.logical_and(keep, mask), None
+    is_first = lengths is None and past_key is None
+    rows, keys, values = (ops.swapaxes(x, 1, 2) for x in (q, k, v))
     y = ops.dot_product_attention(
-        *(ops.swapaxes(x, 1, 2) for x in (q, k, v)), mask, keep, scale,
-        bool(is_causal) and lengths is None and past_key is None, softcap=softcap or None,
-    )  # fmt: skip
+        rows, keys, values, mask, keep, scale, bool(is_causal) and is_first, softcap=softcap or None
+    )
     return ops.swapaxes(y, 1, 2) if has_heads else join_heads(y), k, v
 
 

@@ -63,9 +63,8 @@ def group_query_attention(
         keep = ops.less(np.arange(keys.shape[2]), ops.reshape(ops.add(before, targets), (count, 1, 1, 1)))
     if bias is not None and bias.shape[-1] < keys.shape[2]:
         bias = ops.pad(bias, [(0, 0)] * 3 + [(0, keys.shape[2] - bias.shape[-1])])
-    y = ops.dot_product_attention(
-        q, *(ops.swapaxes(x, 1, 2) for x in (keys, values)), bias, keep, scale or None, softcap=softcap or None
-    )
+    k, v = (ops.swapaxes(x, 1, 2) for x in (keys, values))
+    y = ops.dot_product_attention(q, k, v, bias, keep, scale or None, softcap=softcap or None)
     return join_heads(y), keys, values
 
 
