@@ -286,6 +286,10 @@ MP_INLINE int narrows_to(const mp_format format, const int kind) {
                             : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
 }
 
+/* Whether register blocks compute a clamp (is_clamp): those that do not decode b to floats. It would enlarge all blocks,
+ * and layers that clamp are mostly convolutions. */
+MP_INLINE int clamps(const int kind) { return group_of(kind) <= 2 || (is_integer(kind) && !is_nibbles(kind)); }
+
 /* How much of the epilogue can be computed in registers. Scales and bias if n is a multiple of 16 and zero points are
  * only in `init`. Everything if, besides, there are only scales, bias and a clamp (is_clamp), and the result is f32, a
  * type of narrows_to or, for integers, int32. */
@@ -293,6 +297,7 @@ MP_INLINE epilogue_place place_of_epilogue(const mp_gemm *g, const int kind) {
     const mp_epilogue *const e = &g->epilogue;
     if (!g->accumulators.last || g->shape.n % MP_LANES || e->col_sum || e->row_sum) return IN_MEMORY;
     if (e->out_format == MP_I32) return IN_REGISTERS;
-    if (is_clamp(g) && (e->out_format == MP_F32 || narrows_to(e->out_format, kind))) return IN_REGISTERS;
+    const int only_rounds = e->out_format == MP_F32 || narrows_to(e->out_format, kind);
+    if (only_rounds && (clamps(kind) ? is_clamp(g) : is_linear(g))) return IN_REGISTERS;
     return SCALED_IN_REGISTERS;
 }

@@ -296,7 +296,7 @@ MP_INLINE void run_epilogue_in_registers(const mp_gemm *g, const block_column *t
     const mp_epilogue *const e = &g->epilogue;
     const ptrdiff_t out = t->row * e->ldo + t->column;
     if (e->out_format != MP_I32) scale_in_registers(g, t, c, kind, rows, vectors);
-    if (t->place == IN_REGISTERS && e->activation != MP_LINEAR) clamp_in_registers(g, c, rows, vectors);
+    if (clamps(kind) && t->place == IN_REGISTERS && e->activation != MP_LINEAR) clamp_in_registers(g, c, rows, vectors);
     if (t->place == SCALED_IN_REGISTERS) {
         store_sums(c, t->sums, g->accumulators.ld * 4, rows, vectors);
     } else if (e->out_format == MP_BF16 && narrows_to(MP_BF16, kind)) {
