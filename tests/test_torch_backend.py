@@ -159,6 +159,30 @@ def test_memory_of_a_tensor_that_is_not_contiguous_stays_with_torch():
         assert_near(torch.compile(function, backend=backend)(x), function(x))
 
 
+def at_a_mask_of_columns(x):
+    changed = x.reshape(1, 5).clone()
+    changed[:, x > 1] = torch.ones(3)
+    return changed
+
+
+CALLS = {
+    "as_strided of a part": (lambda x: torch.as_strided(x[1:], (2,), (1,), 0), "as_strided"),
+    "a mask with several values": (lambda x: x.index_put((x > 1,), torch.ones(3)), "index_put"),
+    "a mask beside another axis": (at_a_mask_of_columns, "index_put"),
+    "a mask, added": (lambda x: x.index_put((x > 1,), torch.tensor(2.0), accumulate=True), "index_put"),
+    "a pool without a batch": (lambda x: functional.avg_pool2d(x.reshape(1, 1, 5), 1, 2), "pool2d"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls_that_an_operator_does_not_compute_stay_with_torch(name):
+    call, operator = CALLS[name]
+    x = torch.arange(5.0)
+    with pytest.warns(UserWarning, match=f"leaves these operators to torch: .*{operator}"):
+        found = torch.compile(lambda x: call(x) * 2, backend=backend)(x)
+    np.testing.assert_array_equal(found, call(x) * 2)
+
+
 # ---- what stays with torch
 
 

@@ -1,5 +1,6 @@
 """Nodes of torch's graphs as nodes of a program, and torch's types and arrays as mp_core's."""
 
+import re
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, NamedTuple
@@ -68,9 +69,25 @@ def node_of(node: fx.Node, names: dict[fx.Node, str]) -> Node:
     options = {key: x for key, x in node.kwargs.items() if key not in _PLACES}
     arguments, named = _arguments((tuple(node.args), options), names)
     name = operator_name(node.target)
-    if name.startswith("aten.as_strided") and not node.args[0].meta["val"].is_contiguous():
-        name += " of a tensor that is not contiguous"
-    return Node(name, arguments, (names[node],), named, _path(node))
+    return Node(name + _beyond(name, node), arguments, (names[node],), named, _path(node))
+
+
+def _beyond(name: str, node: fx.Node) -> str:
+    """Return words for a call that the operator of this name does not compute, so that it stays with torch; or ""."""
+    if name.startswith("aten.python"):
+        return ""
+    pool = re.search(r"pool(\d)d", name)
+    if pool and node.args[0].meta["val"].ndim != int(pool[1]) + 2:
+        return " without a batch"
+    if name.startswith("aten.as_strided"):
+        x = node.args[0].meta["val"]
+        return "" if x.is_contiguous() and x.storage_offset() == 0 else " of a part of a tensor"
+    if "index_put" in name:
+        _, indices, values, *accumulate = (*node.args, *node.kwargs.values())
+        has_mask = any(x is not None and x.meta["val"].dtype == torch.bool for x in indices)
+        is_simple = len(indices) == 1 and values.meta["val"].numel() == 1 and not any(accumulate)
+        return " by masks" if has_mask and not is_simple else ""
+    return ""
 
 
 def _arguments(tree: Any, names: dict[fx.Node, str]) -> Any:
