@@ -135,6 +135,9 @@ def test_verify_compares_weights_and_outputs_of_graphs(files, tmp_path, capsys):
         "mp-core: failed: h: rel_rmse", "mp-core: failed: output y: rel_rmse",
     ]  # fmt: skip
     assert cli.main(["verify", model, small, "--rtol", "0.05"]) == 0
+    with np.load(inputs) as given:
+        np.savez(tmp_path / "nan.npz", **{name: np.full_like(x, np.nan) for name, x in given.items()})
+    assert cli.main(["verify", model, small, "--rtol", "9", "--inputs", str(tmp_path / "nan.npz")]) == 1
 
 
 def test_verify_names_weights_and_inputs_that_only_one_graph_has(files, tmp_path, capsys):

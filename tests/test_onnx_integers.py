@@ -157,3 +157,50 @@ def test_two_computed_matrices_of_codes_multiply_as_integers(given, isa):
     found = model(**inputs)
     assert_same_bits(found, wanted.astype(np.float32) * np.float32(np.float32(0.03) * np.float32(0.07)))
     assert_same_bits(mp.compile(model, **inputs)(**inputs), found)
+
+
+@pytest.mark.parametrize("scales", [(5, 1), (1, 5), (1,)])
+def test_scales_multiply_a_dynamic_product_as_they_broadcast(scales):
+    """Only scales of columns are those of the matrix."""
+    x, w = ROWS[:5, :5].astype(np.float32), np.ascontiguousarray(W[:5, :5])
+    scale = np.arange(1, np.prod(scales) + 1, dtype=np.float32).reshape(scales)
+    nodes = [*RANGE, node("MatMulInteger", "q", "w", "z", "zw", out="i"), node("Cast", "i", out="f", to=1),
+             node("Mul", "s", "sw", out="t"), node("Mul", "f", "t")]  # fmt: skip
+    codes, step, zero = dynamic(x)
+    wanted = ((codes - zero) @ (w.astype(np.int64) - 3)).astype(np.float32) * (scale * step)
+    found = model_of(nodes, x, {"w": w, "zw": ZW, "sw": scale})(x)
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, 1e-6)
+
+
+@pytest.mark.parametrize("scales", [(6, 1, 1), (4, 1), (4,)])
+def test_scales_multiply_a_dynamic_convolution_as_they_broadcast(scales):
+    """Only scales of filters are those of the kernel; the results have the shape (1, 6, 4, 4)."""
+    x = IMAGES[:1, :, :4, :4].astype(np.float32)
+    scale = np.arange(1, np.prod(scales) + 1, dtype=np.float32).reshape(scales)
+    nodes = [*RANGE, node("ConvInteger", "q", "w", "z", "zw", out="i", pads=(1,) * 4),
+             node("Cast", "i", out="f", to=1), node("Mul", "s", "sw", out="t"), node("Mul", "f", "t")]  # fmt: skip
+    codes, step, zero = dynamic(x)
+    sums = convolved(codes - zero, KERNEL.astype(np.int64) - 3, 1)
+    found = model_of(nodes, x, {"w": KERNEL, "zw": ZW, "sw": scale})(x)
+    np.testing.assert_allclose(found, sums.astype(np.float32) * (scale * step), 1e-6)
+
+
+def test_one_scale_and_zero_points_of_columns_are_a_dynamic_product():
+    x = ROWS.astype(np.float32)
+    zeros = np.int8([1, -2, 3, 0, 5])
+    nodes, constants = PRODUCTS["MatMulInteger"]
+    codes, step, zero = dynamic(x)
+    sums = (codes - zero) @ (W.astype(np.int64) - zeros)
+    found = model_of(nodes, x, constants | {"zw": zeros})(x)
+    np.testing.assert_allclose(found, sums.astype(np.float32) * (step * SW) + BIAS, 1e-6)
+
+
+def test_matrices_of_other_codes_multiply_as_floats():
+    x = RNG.standard_normal((4, 4)).astype(np.float32)
+    nodes = [
+        node("QuantizeLinear", "x", "s", "z", out="q"), node("DequantizeLinear", "q", "s", "z", out="a"),
+        node("MatMul", "a", "a"),
+    ]  # fmt: skip
+    model = model_of(nodes, x, {"s": np.float32(0.5), "z": np.zeros((), mp.dtypes.parse("float8_e4m3fn"))})
+    assert np.isfinite(model(x)).all()

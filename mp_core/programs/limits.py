@@ -76,14 +76,48 @@ def _product(node: Node, arrays: Sequence[Any]) -> int:
 
 
 def _summed(node: Node, arrays: Sequence[Any]) -> int:
-    """Return the number of elements of an Einsum; those of an ellipsis do not count."""
+    """Return the number of elements of an Einsum at most."""
     terms, _, result = str(node.options.get("equation", "")).replace(" ", "").partition("->")
-    labels = [term.replace("...", "") for term in terms.split(",")]
-    lengths = {
-        label: n for term, shape in zip(labels, _shapes(arrays), strict=False)
-        for label, n in zip(reversed(term), reversed(shape), strict=False)
-    }  # fmt: skip
-    return math.prod(lengths.get(label, 1) for label in result)
+    lengths: dict[str, int] = {}
+    others = 1  # of the axes of ellipses, in all arrays
+    for term, shape in zip(terms.split(","), _shapes(arrays), strict=False):
+        before, dots, after = term.partition("...")
+        named = [*zip(before, shape, strict=False), *zip(reversed(after), reversed(shape), strict=False)]
+        lengths |= dict(named)
+        others *= math.prod(shape[len(before) : len(shape) - len(after)]) if dots else 1
+    return math.prod(lengths.get(label, 1) for label in result.replace(".", "")) * others
+
+
+def _convolved(node: Node, arrays: Sequence[Any]) -> int:
+    """Return how many elements a convolution, or the padded array, has at most."""
+    x, w = _shapes(arrays[:2])
+    pads = _numbers(node, "pads", 2 * len(x[2:]), 0)
+    places = (n + sum(pads[axis :: len(x[2:])]) for axis, n in enumerate(x[2:]))
+    return x[0] * max(x[1], w[0]) * math.prod(max(n, 0) for n in places)
+
+
+def _transposed(node: Node, arrays: Sequence[Any]) -> int:
+    """Return how many elements a transposed convolution, or the products that it sums, has at most."""
+    x, w = _shapes(arrays[:2])
+    steps, rates = (_numbers(node, name, len(x[2:]), 1) for name in ("strides", "dilations"))
+    lengths = zip(x[2:], steps, rates, w[2:], strict=True)
+    places = math.prod((n + 1) * step + rate * size for n, step, rate, size in lengths)
+    return x[0] * w[1] * int(node.options.get("group", 1)) * max(places, math.prod(x[2:]) * math.prod(w[2:]))
+
+
+def _numbers(node: Node, name: str, count: int, default: int) -> tuple[int, ...]:
+    found = node.options.get(name)
+    return tuple(found) if isinstance(found, list | tuple) and len(found) == count else (default,) * count
+
+
+def _joined(node: Node, arrays: Sequence[Any]) -> int:
+    return sum(map(math.prod, _shapes(arrays)))
+
+
+def _found(node: Node, arrays: Sequence[Any]) -> int:
+    """Return the bytes of the indices of all elements."""
+    (x,) = _shapes(arrays[:1])
+    return 8 * len(x) * math.prod(x)
 
 
 def _gathered(node: Node, arrays: Sequence[Any]) -> int:
@@ -101,8 +135,9 @@ def _gathered_by_lists(node: Node, arrays: Sequence[Any]) -> int:
 
 
 _ESTIMATES: dict[str, Callable[[Node, Sequence[Any]], int]] = {
-    "Einsum": _summed, "Gather": _gathered, "GatherND": _gathered_by_lists, "Gemm": _product, "MatMul": _product,
-    "MatMulInteger": _product,
+    "Concat": _joined, "Conv": _convolved, "ConvInteger": _convolved, "ConvTranspose": _transposed, "Einsum": _summed,
+    "Gather": _gathered, "GatherND": _gathered_by_lists, "Gemm": _product, "MatMul": _product,
+    "MatMulInteger": _product, "NonZero": _found,
 }  # fmt: skip
 """Operator -> function of node and arrays that returns how many elements its result has at most.
 

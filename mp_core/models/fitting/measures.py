@@ -49,7 +49,7 @@ def metric_for(metric: Metric | OwnMetric | None, outputs: Sequence[Array]) -> s
 
 def error_of(outputs: Sequence[Array], reference: Sequence[Array], own: OwnMetric | None = None) -> OutputError:
     """Compare outputs with float32 outputs: arrays with at least two axes, one output per index of the first axis."""
-    if not all_finite(outputs):
+    if not (all_finite(outputs) and all_finite(reference)):
         return OutputError(math.inf, math.inf, math.inf, math.inf, math.inf, math.nan if own is None else math.inf)
     rows = [(_rows(x), _rows(y)) for x, y in zip(outputs, reference, strict=True)]
     distances = np.concatenate([_distances(*pair) for pair in rows])

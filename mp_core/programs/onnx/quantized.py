@@ -175,7 +175,9 @@ def _codes_behind(m: Match, x: Any, number: int) -> tuple[Any, np.float32, Any, 
     if node.operator != "DequantizeLinear" or len(node.arguments) < 3 or node.options.get("block_size"):
         return None
     scale, zero = (m.graph.constant(part) for part in node.arguments[1:3])
-    if scale is None or zero is None or zero.size != 1 or scale.dtype.name != "float32" or zero.dtype.itemsize > 1:
+    if scale is None or zero is None or zero.size != 1 or scale.dtype.name != "float32":
+        return None
+    if zero.dtype.name not in ("int8", "uint8"):
         return None
     return node.arguments[0], scale.reshape(()), zero.reshape(()), []
 
@@ -204,14 +206,31 @@ def _is_dynamic(m: Match) -> bool:
 def dynamic_product(m: Match) -> list[Node] | None:
     """Multiply codes of DynamicQuantizeLinear by constant codes: the product of what both stand for."""
     node, scales = m.nodes[-1], m.values.get("WSCALE", m.graph.constant(m.values.get("scales")))
+    is_matrix = node.operator == "MatMulInteger"
     if scales is None or not _is_dynamic(m):
         return None
-    is_matrix = node.operator == "MatMulInteger"
-    scales = np.float32(scales).reshape(-1) if np.size(scales) > 1 else np.float32(scales).reshape(())
+    scales = _scales_of_outputs(np.asarray(scales, np.float32), m["W"].shape, m["WZERO"], is_matrix)
+    if scales is None:
+        return None
     matrix = codes_of(m["W"], scales, m["WZERO"], axis=1 if is_matrix else 0)
     rows = m.before("DequantizeLinear", m["q"], m["scale"], m["zero"])
     arguments = m.value(rows), m.graph.add_constant(f"{m.last.outputs[0]}.matrix", matrix)
     return [rows, m.instead("MatMul" if is_matrix else "Conv", *arguments, **node.options)]
+
+
+def _scales_of_outputs(scales: Any, shape: tuple[int, ...], zero: Any, is_matrix: bool) -> Any:
+    """Return one scale, or one per column or filter, if scales multiply a product in this way; else None.
+
+    `shape` is that of the matrix or the kernel, whose zero points are `zero`.
+    """
+    count, most = (shape[-1], 1) if is_matrix else (shape[0], len(shape))
+    if scales.ndim > most or (is_matrix and len(shape) > 2 and max(scales.size, zero.size) > 1):
+        return None
+    if scales.size > 1:
+        own = ((1,) * (len(shape) - scales.ndim) + scales.shape)[1]  # axis 1 of a product has the columns or filters
+        return scales.reshape(-1) if own == scales.size == count else None
+    one = scales.reshape(())
+    return one if zero.size == 1 else np.full(count, one)
 
 
 @operator("mp_core.dynamic_dense")
