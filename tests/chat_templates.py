@@ -135,6 +135,14 @@ CHATS = {
     "twice": [_USER, _USER],
 }
 HOSTILE = {
+    "time in a test": (
+        "{{ ((range(99999)|list)*10)|select('in', (range(99999)|list)*20)|list|length }}",
+        "it takes longer than 2 seconds",
+    ),
+    "texts in a list": ("{% set x = 'a' * 4000000 %}{{ ([x] * 1000)|tojson|length }}", "it makes a text or list"),
+    "a list as a text": ("{% set x = 'a' * 4000000 %}{{ [x] * 1000 }}", "it makes a text or list"),
+    "a list joined to a text": ("{% set x = 'a' * 4000000 %}{{ ([x] * 1000) ~ 'a' }}", "it makes a text or list"),
+    "a sum of lists": ("{{ ([[1] * 1000] * 4000)|sum(start=[]) }}", "No filter named 'sum'"),
     "time": (
         "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
         "it takes longer than 2 seconds",

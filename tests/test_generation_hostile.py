@@ -5,6 +5,7 @@ import random
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from generating import LETTERS, PROMPTS, written
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -42,7 +43,7 @@ class Decoding:
 
 def read(tokenizer, tokens, stops=()):
     """Return the pieces of a text, and the number of tokens that were read before a stop."""
-    text, pieces = _Text(tokenizer, list(stops)), []
+    text, pieces = _Text(tokenizer, list(stops), []), []
     for count in range(1, len(tokens) + 1):
         pieces.append(text.read(tokens[:count], count == len(tokens)))
         if text.stopped:
@@ -84,6 +85,34 @@ def test_texts_end_before_the_first_stop_that_is_complete():
         )
         places = [whole.index(stop) for stop in stops if stop in whole]
         assert ("".join(pieces), count) == (whole[: min(places, default=None)], end)
+
+
+def test_the_first_token_keeps_its_space():
+    tokenizer = Decoding("spaces")
+    word = tokenizer.inner.token_to_id("\u2581a")
+    assert _Text(tokenizer, [], [word]).read([word], True) == " a"
+    assert _Text(tokenizer, [], []).read([word], True) == "a"
+
+
+def test_a_long_stop_is_compared_with_the_end_of_the_text_only():
+    tokenizer = Decoding("spaces")
+    text, letter = _Text(tokenizer, ["b" + "c" * 2_000_000], []), tokenizer.inner.token_to_id("b")
+    assert [text.read([letter] * n, n == 200) for n in range(1, 201)] == [*[""] + ["b"] * 198, "bb"]
+
+
+def test_threads_score_and_generate(folder):
+    generator = Generator.from_folder(folder, "float32")
+    texts = ["abc" * 40, "abc" * 40 + "d", "xyz" * 30]
+    expected, answer = generator.log_probabilities(texts), generator.generate(PROMPTS, 9)
+
+    def work(number):
+        if number % 2:
+            return generator.generate(PROMPTS, 9) == answer
+        return all(np.array_equal(a, b) for a, b in zip(generator.log_probabilities(texts), expected, strict=True))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(24)))
+    assert generator._cache.available == generator._cache._unreserved == generator._pages
 
 
 def test_prompts_of_the_maximum_and_single_tokens(folder):

@@ -58,8 +58,8 @@ def test_bad_windows_and_texts_are_refused(folder):
     ):
         with pytest.raises(ValueError, match=message):
             generator.perplexity(**{"text": TEXT} | arguments)
-    for tokens, kind in (([1.5], TypeError), ([[1]], TypeError), ([-1, 2], ValueError), ([10**6], ValueError)):
-        with pytest.raises(kind, match=r"`texts\[0\]` must"):
+    for tokens in ([1.5], [[1]], [-1, 2], [10**6]):
+        with pytest.raises(ValueError, match=r"`texts\[0\]` must"):
             generator.log_probabilities([tokens])
 
 

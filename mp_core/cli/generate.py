@@ -177,6 +177,7 @@ def _in_order(
 ) -> Answers:
     """Yield what each item is shown as, and its answer, in order."""
     sampling = Sampling(**{name: getattr(arguments, name) for name in _SAMPLING})
+    failures: list[ValueError] = []  # of the line that ends the reading: the answers to those before it come first
     shown: dict[Run, Any] = {}
     found: dict[Run, Generated] = {}
 
@@ -185,7 +186,8 @@ def _in_order(
             try:
                 (run,) = generator.runs([item.prompt], sampling, arguments.max_tokens, first=number)
             except ValueError as error:
-                raise ValueError(f"line {number + 1}: {error}") from None
+                failures.append(ValueError(f"line {number + 1}: {error}"))
+                return
             shown[run] = item.shown
             yield run
 
@@ -195,3 +197,5 @@ def _in_order(
             found[run] = done
         while shown and (first := next(iter(shown))) in found:
             yield shown.pop(first), found.pop(first)
+    for failure in failures:
+        raise failure

@@ -34,7 +34,7 @@ def _perplexity(arguments: argparse.Namespace) -> int:
     options.check_model(arguments)
     options.check_outputs(arguments, arguments.model, arguments.file)
     text = read_text(Path(arguments.file), _MOST)
-    generator = Generator.from_folder(arguments.model, arguments.policy)
+    generator = Generator.from_folder(arguments.model, arguments.policy, cache_tokens=arguments.window)
     found = generator.perplexity(
         text, window=arguments.window, stride=arguments.stride, show_progress=options.shows_progress(arguments)
     )

@@ -137,7 +137,7 @@ class Completion:
             sampling = Sampling(**{name: fields[name] for name in _SAMPLING}, seed=fields["seed"] % 2**32)
             prompts = self._form.prompts(self._served, fields)
             rows = [run.prompt for run in generator.runs(prompts, sampling, 1)]
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             told = str(error).replace("`prompts", "`prompt")
             named = re.match(r"`(\w+)", told)
             raise RefusedError("text", told, named and named[1]) from None

@@ -220,8 +220,8 @@ def _prompts(value: Any, name: str) -> list[str | list[int]]:
 
 def _stops(value: Any, name: str) -> list[str]:
     stops = [_text(value, name)] if isinstance(value, str) else _texts(value, name)
-    if len(stops) > _STOPS or not all(stops):
-        raise _wrong(name, f"a string that is not empty, or a list of at most {_STOPS} of them", value)
+    if len(stops) > _STOPS or not all(0 < len(stop) <= _STOP for stop in stops):
+        raise _wrong(name, f"a string of 1 to {_STOP} characters, or a list of at most {_STOPS} of them", value)
     return stops
 
 
@@ -262,7 +262,7 @@ def _variables(value: Any, name: str) -> dict[str, Any]:
     return value
 
 
-_STOPS = 16  # strings of `stop`
+_STOPS, _STOP = 16, 1024  # strings of `stop`, and the most characters of one
 _BIASES = 1024  # tokens of `logit_bias`
 _TAKEN = {"messages", "template", "add_generation_prompt"}
 _DOCUMENT: Fields = {"text": _Field(_text, required=True)}

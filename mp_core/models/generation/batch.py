@@ -15,7 +15,7 @@ from mp_core.models.generation.network import Steps
 from mp_core.models.generation.sampling import Sampling
 from mp_core.utilities.system import lock_for_forks
 
-__all__ = ["Batch", "Proposer", "Run", "shares"]
+__all__ = ["Batch", "Proposer", "Run", "one_at_a_time", "shares"]
 
 _CHUNK = 512
 """The most tokens of prompts in a step: their activations stay in or near the L2 cache."""
@@ -27,7 +27,12 @@ _PROPOSED = 3, 7, 15
 _REST = 15
 """The most steps without proposals after steps that accepted none: 1, 3, 7, 15."""
 _locks = lock_for_forks(RLock)
-"""Its only lock is held by a thread that computes a step or changes pages."""
+"""Its only lock is that of :func:`one_at_a_time`."""
+
+
+def one_at_a_time() -> RLock:
+    """Return the lock that a thread holds while it computes a step or changes pages."""
+    return _locks[0]
 
 
 @dataclass
@@ -138,7 +143,7 @@ class Batch:
         """Let a run leave, finished or not; its pages are free at once."""
         if run in self._active:
             self._active.remove(run)
-            with _locks[0]:
+            with one_at_a_time():
                 self._cache.release(run.sequence)
                 self._cache.reserve(-run.pages)
                 if self._proposer is not None:
@@ -155,7 +160,7 @@ class Batch:
         A run is yielded once for each token: several times if proposed tokens were accepted. The caller lets finished
         runs leave before it asks for the next one.
         """
-        with _locks[0]:
+        with one_at_a_time():
             self._admit()
         yield from self._compute([run for run in self._active if run.sequence.waiting > 1 or not run.tokens], None)
         runs = [run for run in self._active if run.sequence.waiting == 1 and run.tokens]
@@ -177,7 +182,7 @@ class Batch:
         runs = runs[: len(counts)]
         if not runs:
             return
-        with _locks[0]:
+        with one_at_a_time():
             proposals = [[] for _ in runs] if proposer is None else proposer.propose(runs, _most(runs))
             for run, count, proposed in zip(runs, counts, proposals, strict=True):
                 self._cache.grow(run.sequence, run.sequence.stored + count + len(proposed))
@@ -197,7 +202,7 @@ class Batch:
             is_accepted = run.is_finite and accepted < len(proposed) and run.tokens[-1] == proposed[accepted]
             if is_accepted:
                 accepted += 1
-                with _locks[0]:
+                with one_at_a_time():
                     self._cache.note(run.sequence, run.sequence.stored + 1)
             yield run
             if not is_accepted or run not in self._active:

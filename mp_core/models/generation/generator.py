@@ -12,8 +12,8 @@ import numpy as np
 from mp_core import ops
 from mp_core.arrays import F32, Array
 from mp_core.models.folder import read_optional
-from mp_core.models.generation.batch import Batch, Proposer, Run
-from mp_core.models.generation.cache import PAGE, PagedCache
+from mp_core.models.generation.batch import Batch, Proposer, Run, one_at_a_time
+from mp_core.models.generation.cache import PAGE, NoPageError, PagedCache
 from mp_core.models.generation.cache import Sequence as Tokens
 from mp_core.models.generation.chat import ChatTemplates, Messages
 from mp_core.models.generation.network import CausalModel, Steps, decoder_of, heads_of
@@ -370,21 +370,28 @@ class Generator(TextModel):
 
     def _scores(self, row: list[int]) -> tuple[Array, Array]:
         """Score tokens: each is proposed to follow those before it."""
-        if len(row) > self._pages * PAGE:
+        sequence, count, pages = Tokens(row), len(row) - 1, -(-len(row) // PAGE)
+        if pages > self._pages:
             raise ValueError(f"a text of {len(row)} tokens needs more than the {self._pages * PAGE} of the cache")
-        sequence, count = Tokens(row), len(row) - 1
         found, best = np.empty(count, F32), np.empty(count, np.bool_)
+        with one_at_a_time():
+            if not self._cache.reserve(pages):
+                raise NoPageError(f"texts that are being generated hold the pages of the cache; {pages} are needed")
         try:
-            self._cache.grow(sequence, len(row))
-            for first in range(0, len(row) - 1, _SCORED):
+            for first in range(0, count, _SCORED):
                 following = row[first + 1 : first + _SCORED + 1]
-                logs = ops.log_softmax(self._steps([sequence], [1], [following[:-1]]))
                 part = slice(first, first + len(following))
+                with one_at_a_time():
+                    self._cache.grow(sequence, part.stop)
+                    logits = self._steps([sequence], [1], [following[:-1]])
+                    self._cache.note(sequence, part.stop)
+                logs = ops.log_softmax(logits)
                 found[part] = logs[np.arange(len(following)), following]
                 best[part] = found[part] == logs.max(axis=-1)
-                self._cache.note(sequence, part.stop)
         finally:
-            self._cache.release(sequence)
+            with one_at_a_time():
+                self._cache.release(sequence)
+                self._cache.reserve(-pages)
         return found, best
 
     def _rows(self, prompts: Sequence[str | Sequence[int]], argument: str) -> list[Array]:
@@ -432,8 +439,11 @@ class Generator(TextModel):
         ]
 
     def words(self, tokens: Sequence[int]) -> list[str]:
-        """Return the text of each token alone; "" for those that the tokenizer lacks."""
-        return self._tokenizer.decode([[token] if self._tokenizer.knows(token) else [] for token in tokens], False)
+        """Return what each token adds to a text; "" for those that the tokenizer lacks."""
+        known = [token for token in tokens if self._tokenizer.knows(token)]
+        first, second = (self._tokenizer.decode([[token] * n for token in known], False) for n in (1, 2))
+        added = dict(zip(known, (two[len(one) :] for one, two in zip(first, second, strict=True)), strict=True))
+        return [added.get(token, "") for token in tokens]
 
     def session(self) -> Session:
         """Return a loop over steps, which runs join and leave."""

@@ -93,7 +93,7 @@ class Sampling:
             return int(np.argmax(logits))
         with np.errstate(over="ignore"):
             scaled = logits * F32.type(1 / max(self.temperature, _LEAST))
-        if not np.isfinite(scaled).all():  # so little temperature that only the largest logit counts
+        if not np.isfinite(scaled.max()):  # so little temperature that only the largest logit counts
             return int(np.argmax(logits))
         tokens, probabilities = self._kept(scaled)
         sums = np.cumsum(probabilities, dtype=F64)

@@ -27,6 +27,8 @@ _BITS = 4096
 _end: ContextVar[float] = ContextVar("mp_core.template_end", default=float("inf"))
 _UNSAFE = {"encode", "expandtabs", "translate"}
 """Methods of texts that no template of a chat needs, whose results may be much longer than the text."""
+_UNBOUNDED = {"pprint", "sum", "urlize", "wordwrap", "xmlattr"}
+"""Filters that no template of a chat needs, which may take long or make long results on the way."""
 
 
 def _check_time() -> None:
@@ -45,6 +47,20 @@ def _bounded(value: Any) -> Any:
         _check_size(len(value))
     elif isinstance(value, int) and value.bit_length() > _BITS:
         raise SecurityError(f"it makes an integer of more than {_BITS} bits")
+    return value
+
+
+def _checked(value: Any) -> Any:
+    """Return a value that becomes a text, if all texts in it together are not too long."""
+    size, parts = 0, [value]
+    while parts:
+        part = parts.pop()
+        size += len(part) if isinstance(part, str | bytes) else 1
+        _check_size(size)
+        if isinstance(part, Mapping):
+            parts += [*part, *part.values()]
+        elif isinstance(part, list | tuple):
+            parts += part
     return value
 
 
@@ -103,11 +119,24 @@ def _limited(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if name == "join":
             first = list(first)
             _check_size(_joined_size(first, str((*rest, named.get("d", ""))[0])))
+        elif name in ("string", "tojson"):
+            _checked(first)
         elif not isinstance(first, int | float):
             check(first, *rest, *named.values())
         return _bounded(function(*arguments[:place], first, *rest, **named))
 
     return limited
+
+
+def _timed(test: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a test that ends a template which has run for too long."""
+
+    @wraps(test)
+    def timed(*arguments: Any, **named: Any) -> Any:
+        _check_time()
+        return test(*arguments, **named)
+
+    return timed
 
 
 class _Generation(Extension):
@@ -129,9 +158,18 @@ class _Environment(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        self.filters = {name: _limited(name, function) for name, function in self.filters.items()}
-        self.filters |= {"tojson": _limited("tojson", _to_json), "_steps": _steps, "_bounded": _bounded}
+        extensions = [_Generation, loopcontrols]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, finalize=_checked)
+        self.filters = {
+            name: _limited(name, function) for name, function in self.filters.items() if name not in _UNBOUNDED
+        }
+        self.tests = {name: _timed(test) for name, test in self.tests.items()}
+        self.filters |= {
+            "tojson": _limited("tojson", _to_json),
+            "_steps": _steps,
+            "_bounded": _bounded,
+            "_checked": _checked,
+        }
         self.globals |= {"raise_exception": _raise, "strftime_now": _now}
         del self.globals["lipsum"]
 
@@ -145,7 +183,8 @@ class _Environment(ImmutableSandboxedEnvironment):
         for loop in tree.find_all(nodes.For):
             loop.iter = within(loop.iter, "_steps")
         for joined in list(tree.find_all(nodes.Concat)):
-            joined.nodes = [within(nodes.Concat(joined.nodes), "_bounded")]
+            parts = [within(node, "_checked") for node in joined.nodes]
+            joined.nodes = [within(nodes.Concat(parts), "_bounded")]
         for block in tree.find_all(nodes.AssignBlock):
             block.filter = within(block.filter, "_bounded")
         return tree

@@ -58,7 +58,7 @@ class Session:
     def add(self, run: Run, stops: list[str]) -> None:
         """Let a run join; raise ValueError if it could never fit the cache."""
         self._batch.add(run)
-        self._texts[run] = _Text(self._tokenizer, stops)
+        self._texts[run] = _Text(self._tokenizer, stops, run.prompt)
 
     def leave(self, run: Run) -> None:
         """Let a run leave, finished or not; its pages are free at once."""
@@ -97,17 +97,24 @@ def _result(run: Run, text: "_Text", ends: bool) -> Generated:
     return Generated(text.known, tokens, "stop" if ends or text.stopped else "length", noted, run.steps)
 
 
+_CONTEXT = 4
+"""How many tokens of the prompt are decoded with the first ones after it: alone, these would lose their space."""
+
+
 class _Text:
     """The text of a growing list of tokens. Bytes of a character that is not complete, or of a stop, wait."""
 
-    def __init__(self, tokenizer: Any, stops: list[str]) -> None:
+    def __init__(self, tokenizer: Any, stops: list[str], prompt: list[int]) -> None:
         self._tokenizer, self._stops = tokenizer, stops
-        self._first = self._read = 0  # tokens before `_first` are decoded; those before `_read` give context
+        self._context = prompt[-_CONTEXT:]
+        # Tokens before `_first` are decoded; those before `_read` give context.
+        self._first, self._read = 0, len(self._context)
         self._text = ""
         self.known, self.stopped = "", False
 
     def read(self, tokens: list[int], last: bool) -> str:
         """Return the text that is known since the last call; `last` says that no tokens follow."""
+        tokens = self._context + tokens
         parts = tokens[self._first : self._read], tokens[self._first :]
         before, now = self._tokenizer.decode([[*filter(self._tokenizer.knows, part)] for part in parts])
         if len(now) > len(before) and (last or not now.endswith("\ufffd")):
@@ -121,5 +128,8 @@ class _Text:
 
     def _held(self) -> int:
         """Return how many last characters may be the start of a stop."""
-        lengths = (n for word in self._stops for n in range(1, len(word)) if self._text.endswith(word[:n]))
+        last = self._text[len(self.known) :]
+        lengths = (
+            n for word in self._stops for n in range(1, min(len(word), len(last) + 1)) if last.endswith(word[:n])
+        )
         return max(lengths, default=0)
