@@ -76,14 +76,15 @@ def _beyond(name: str, node: fx.Node) -> str:
     """Return words for a call that the operator of this name does not compute, so that it stays with torch; or ""."""
     if name.startswith("aten.python"):
         return ""
+    given: list[Any] = [*node.args, *node.kwargs.values()]
     pool = re.search(r"pool(\d)d", name)
-    if pool and node.args[0].meta["val"].ndim != int(pool[1]) + 2:
+    if pool and given[0].meta["val"].ndim != int(pool[1]) + 2:
         return " without a batch"
     if name.startswith("aten.as_strided"):
-        x = node.args[0].meta["val"]
+        x = given[0].meta["val"]
         return "" if x.is_contiguous() and x.storage_offset() == 0 else " of a part of a tensor"
     if "index_put" in name:
-        _, indices, values, *accumulate = (*node.args, *node.kwargs.values())
+        _, indices, values, *accumulate = given
         has_mask = any(x is not None and x.meta["val"].dtype == torch.bool for x in indices)
         is_simple = len(indices) == 1 and values.meta["val"].numel() == 1 and not any(accumulate)
         return " by masks" if has_mask and not is_simple else ""

@@ -155,6 +155,7 @@ class _Environment(ImmutableSandboxedEnvironment):
     """The sandbox with the functions that transformers gives to templates of chats, and limits."""
 
     filters: dict[str, Any]
+    tests: dict[str, Any]
     intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def __init__(self) -> None:
