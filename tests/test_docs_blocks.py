@@ -172,7 +172,12 @@ def test_blocks_share_a_namespace_and_a_shell(tmp_path):
 
 
 OWN = {*sys.stdlib_module_names, "numpy", "ml_dtypes", "mp_core"}
-INSTALLED_BY = {"sklearn": "scikit-learn", "tf_keras": "tf_keras", "sentence_transformers": "sentence-transformers"}
+INSTALLED_BY = {
+    "sklearn": "scikit-learn",
+    "tf_keras": "tf_keras",
+    "sentence_transformers": "sentence-transformers",
+    "lm_eval": "lm-eval",
+}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -241,8 +241,6 @@ def test_an_adapted_convolution_is_that_of_the_sum(case, policy):
     bound = 2e-2 if policy == "mixed_bfloat16" else 2e-6
     np.testing.assert_allclose(np.float64(layer(x)), exact(x), rtol=bound, atol=10 * bound)
     np.testing.assert_allclose(np.float64(layer.kernel), kernel + _delta(layer), rtol=bound, atol=bound)
-    with pytest.raises(NotImplementedError):
-        layer.quantize("int8")
     layer.merge_lora()
     np.testing.assert_allclose(np.float64(layer(x)), exact(x), rtol=bound, atol=10 * bound)
     assert layer.kernel.trainable and not layer.lora_enabled

@@ -102,6 +102,11 @@ def bytes_of(x):
     return np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, 4)
 
 
+def words_of_bytes(x):
+    """The inverse of bytes_of."""
+    return np.ascontiguousarray(x, np.uint8).view(np.uint32)[..., 0]
+
+
 def dot_u8s8(z, x, y):
     products = bytes_of(x).astype(np.int64) * bytes_of(y).view(np.int8)
     return (z.astype(np.int64) + products.sum(-1)).astype(np.uint32)
@@ -500,6 +505,16 @@ def test_numbers_from_f4(words, word, s, rng):
     assert_same_bits(words.each(word, [x], expected, n=s), expected)
 
 
+@pytest.mark.parametrize("s", range(2))
+def test_pairs_of_e4m3fn(words, s):
+    codes = np.arange(2**16, dtype=np.uint32)
+    x = ((codes & 0xFF) << np.uint32(8 * s) | (codes >> 8) << np.uint32(8 * s + 16)).reshape(-1, LANES)
+    numbers = np.stack([x >> np.uint32(8 * s), x >> np.uint32(8 * s + 16)], -1).astype(np.uint8)
+    expected = exactly(numbers.view(ml_dtypes.float8_e4m3fn), BF16).reshape(len(x), -1)
+    found = words.each("pair_of_e4m3fn", [x], expected, n=s)
+    np.testing.assert_array_equal(found.astype(np.float32), expected.astype(np.float32))
+
+
 def test_pair_from_u5(words, rng):
     (x,) = operands(rng, ["u32"])
     expected = exactly(np.stack([x & 31, x >> 16 & 31], -1).astype(np.int8) - 16, BF16).reshape(len(x), -1)
@@ -545,7 +560,6 @@ SAME_BY_FACTOR = {
     "dot_bf16_factor": ("dot_bf16", "f32 u32 u32", (0, 1, 2)),
     "dot_u8s8_factor": ("dot_u8s8", "u32 u32 u32", (0, 1, 2)),
     "dot_s8u8_factor": ("dot_u8s8", "u32 u32 u32", (0, 2, 1)),
-    "dot_s8u4_factor": ("dot_u8s8", "u32 u32 u32", (0, 2, 1)),
     "dot_s8s8_factor": ("dot_s8s8", "u32 u32 u32", (0, 1, 2)),
 }
 
@@ -555,23 +569,31 @@ def test_products_by_factors(words, word, rng):
     plain, kinds, order = SAME_BY_FACTOR[word]
     z, x, y = operands(rng, kinds.split())
     x = np.repeat(x[:, :1], LANES, 1)
-    if word == "dot_s8u4_factor":
-        y &= 0x0F0F0F0F
     expected = words.each(plain, [(z, x, y)[i] for i in order], z)
     assert_same_bits(words.each(word, [z, x, y], z), expected)
+
+
+def test_two_products_by_small_bytes(words, rng):
+    z, x, y = operands(rng, ["u32"] * 3)
+    x[:5] = 0x80808080  # -128 by the largest bytes: sums of pairs are the largest
+    y = np.minimum(bytes_of(y), 23)
+    y[:5] = 23
+    first, second = (np.repeat(x[:, i : i + 1], LANES, 1) for i in (0, 1))
+    expected = dot_u8s8(dot_u8s8(z, words_of_bytes(y), first), words_of_bytes(y ^ 1), second)
+    assert_same_bits(words.each("dot_two_s8u4", [z, x, words_of_bytes(y)], z), expected)
 
 
 # ---- nothing is left out
 
 TESTED = {
-    *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "wide_factor", "pair_factor", "quad_factor",
+    *MEANINGS, *SHIFTS, *PAIRS, *SAME_BY_FACTOR, "dot_two_s8u4", "wide_factor", "pair_factor", "quad_factor",
     *(f"{word}_{kind}" for kind in MEMORY for word in ("load", "store", "loadn", "storen")),
     "storen_bytes", "stream_f32", "stream_u16", "stream_u8", "stream_fence", "set_f32", "set_u32", "set_u16", "first_n",
     "i32_from_f32", "dot_bf16", "bf16_of_normal", "transpose_u32", "sums_u32", "load_columns", "transpose_words",
     "fma_columns", "interleave_rows", "i16_from_i8", "interleave_u8", "narrow_high_i8",
     "load_octs", "zip_words", "zip_octs", "unzip_octs",
-    "pair_from_i4", "pair_from_f4", "pair_of_f4", "f32_from_f4", "bytes_from_f4", "pair_from_u5", "f32_from_u5",
-    "quad_from_u4", "at_most", "unaligned_head",
+    "pair_from_i4", "pair_from_f4", "pair_of_f4", "pair_of_e4m3fn", "f32_from_f4", "bytes_from_f4", "pair_from_u5",
+    "f32_from_u5", "quad_from_u4", "at_most", "unaligned_head",
 }  # fmt: skip
 
 

@@ -135,7 +135,12 @@ TERNARY(dot_s8s8, vu32, vu32, vu32, vu32)
 FACTOR(dot_s8s8_factor, vu32, quad_factor(b, 0))
 #else
 FACTOR(dot_s8u8_factor, vu32, quad_factor(b, 0))
-WORD(dot_s8u4_factor) { put_vu32(out, dot_s8u4_factor(get_vu32(a), quad_factor(b, 0), get_vu32(c))); }
+#endif
+#ifdef MP_NATIVE_U4_DOT
+WORD(dot_two_s8u4) { /* the next word of b by bytes that differ from those of c in their last bit */
+    const vu32 y = get_vu32(c), next = xor_u32(y, set_u32(0x01010101u));
+    put_vu32(out, dot_two_s8u4(get_vu32(a), quad_factor(b, 0), y, quad_factor((const char *)b + 4, 0), next));
+}
 #endif
 /* A factor alone, by products that show it: x 1 + -0; fma(x0, 1, fma(x1, 0, -0)); bytes 0 and 1. */
 WORD(wide_factor) { put_vf32(out, fma_factor(set_f32(-0.0f), wide_factor(a), set_f32(1.0f))); }
@@ -198,6 +203,9 @@ WORD(pair_of_f4) {
     const vu32 x = get_vu32(a);
     put_vu32(out, n == 0 ? pair_of_f4(x, 0) : n == 1 ? pair_of_f4(x, 1) : n == 2 ? pair_of_f4(x, 2) : pair_of_f4(x, 3));
 }
+#endif
+#ifdef MP_NATIVE_E4M3FN_WORDS
+WORD(pair_of_e4m3fn) { put_vu32(out, n ? pair_of_e4m3fn(get_vu32(a), 1) : pair_of_e4m3fn(get_vu32(a), 0)); }
 #endif
 #ifdef MP_NATIVE_F4_BYTES
 UNARY(bytes_from_f4, vu32, vu32)
@@ -264,6 +272,12 @@ __attribute__((visibility("default"))) const char conditions[] = ""
 #endif
 #ifdef MP_NATIVE_F4_PAIRS
     "MP_NATIVE_F4_PAIRS "
+#endif
+#ifdef MP_NATIVE_E4M3FN_WORDS
+    "MP_NATIVE_E4M3FN_WORDS "
+#endif
+#ifdef MP_NATIVE_U4_DOT
+    "MP_NATIVE_U4_DOT "
 #endif
 #ifdef MP_NATIVE_F4_WORDS
     "MP_NATIVE_F4_WORDS "

@@ -100,6 +100,8 @@ def ends_of(file: Path, said: Mapping[str, Any]) -> list[int]:
 def _tokens(file: Path, said: Mapping[str, Any]) -> tuple[list[str], list[int]]:
     """Return the tokens and their types."""
     tokens: list[str] = _listed(file, said, _TOKENS, str)
+    if not tokens:
+        raise ValueError(f"{file}: {_TOKENS} has no tokens")
     types: list[int] = _listed(file, said, _TYPES, int) if _TYPES in said else [_NORMAL] * len(tokens)
     if len(types) != len(tokens):
         raise ValueError(f"{file}: {_TYPES} has {len(types)} values; expected one for each of the {len(tokens)} tokens")
@@ -109,7 +111,7 @@ def _tokens(file: Path, said: Mapping[str, Any]) -> tuple[list[str], list[int]]:
 def _listed(file: Path, said: Mapping[str, Any], name: str, kind: type) -> list[Any]:
     """Return an array of the metadata with values of one kind."""
     found = said.get(name)
-    if not isinstance(found, list) or not found or type(found[0]) is not kind:
+    if not isinstance(found, list) or any(type(value) is not kind for value in found[:1]):
         raise ValueError(f"{file}: {name} must be an array of {kind.__name__}")
     return found
 
