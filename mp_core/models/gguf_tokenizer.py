@@ -121,7 +121,7 @@ def _byte_level(file: Path, said: Mapping[str, Any], vocabulary: Mapping[str, in
     if pre not in _CUTS:
         raise unexpected(file, "tokenizer.ggml.pre", pre, choices(_CUTS))
     cuts = _CUTS[pre]
-    pairs: list[str] = [] if said.get(_MERGES) == [] else _listed(file, said, _MERGES, str)
+    pairs: list[str] = _listed(file, said, _MERGES, str) if _MERGES in said else []
     merges = [word.partition(" ") if word[:1] != " " else (" ", " ", word[2:]) for word in pairs]
     steps = [
         {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}

@@ -28,6 +28,12 @@ class Perplexity:
         How many tokens were scored, in how many windows.
     window, stride : int
         The tokens of a window, and by how many it moves.
+
+    Examples
+    --------
+    >>> found = Perplexity(2.0, -2.0794415, 3, 1, 1024, 512)
+    >>> round(math.exp(-found.log_probability / found.tokens), 3)
+    2.0
     """
 
     value: float
