@@ -286,8 +286,8 @@ MP_INLINE int narrows_to(const mp_format format, const int kind) {
                             : format == MP_BF16 && kinds[kind].arithmetic != MP_WIDE;
 }
 
-/* Whether register blocks compute a clamp (is_clamp): those that do not decode b to floats. It would enlarge all blocks,
- * and layers that clamp are mostly convolutions. */
+/* Whether register blocks compute a clamp (is_clamp): those that do not decode b to floats. It would enlarge all
+ * blocks, and layers that clamp are mostly convolutions. */
 MP_INLINE int clamps(const int kind) { return group_of(kind) <= 2 || (is_integer(kind) && !is_nibbles(kind)); }
 
 /* How much of the epilogue can be computed in registers. Scales and bias if n is a multiple of 16 and zero points are
