@@ -251,7 +251,8 @@ static load_of_kind *const wide_loads[] = {
     [MP_F4] = load_wide_f4,
 };
 MP_INLINE vf32 load_half(const char *p, const uint32_t *zero, const int kind, const int element) {
-    return is_shifted(kind) ? load_wide_shifted(p, 0, zero, element) : wide_loads[kinds[kind].format](p, 0, NULL, element);
+    if (is_shifted(kind)) return load_wide_shifted(p, 0, zero, element);
+    return wide_loads[kinds[kind].format](p, 0, NULL, element);
 }
 
 MP_INLINE vf32 add(vf32 a, vf32 b, const int kind) {
