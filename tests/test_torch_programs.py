@@ -12,17 +12,13 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch_modules import MODULES, Images, Texts, arrays, assert_near, module, ready
+from torch_modules import MODULES, TORCH_WARNS, WHOLE, Images, Texts, arrays, assert_near, module, ready
 
 import mp_core as mp
 from mp_core.interop.torch import backend, explain, from_exported
 from mp_core.programs import ProgramModel, RefusedError
 
-pytestmark = [  # torch warns of its own code, and of the weights of its LSTM
-    pytest.mark.filterwarnings(f"ignore:{text}")
-    for text in (":FutureWarning", ":DeprecationWarning", "The tensor attributes? .*_flat_weights:UserWarning")
-]
-WHOLE = ("bert", "resnet")  # the other architectures are slow tests
+pytestmark = TORCH_WARNS
 
 
 @pytest.fixture(autouse=True)

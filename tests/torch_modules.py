@@ -4,11 +4,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 import transformers
 from torch import nn
 from torch.nn import functional
 
+TORCH_WARNS = [  # of its own code, and of the weights of its LSTM
+    pytest.mark.filterwarnings(f"ignore:{text}")
+    for text in (":FutureWarning", ":DeprecationWarning", "The tensor attributes? .*_flat_weights:UserWarning")
+]
+"""The marks of a test file that exports or compiles modules."""
+WHOLE = ("bert", "resnet")
+"""The architectures that quick tests take; the others are slow tests."""
 _TEXT = {
     "vocab_size": 40, "max_position_embeddings": 40, "num_hidden_layers": 2, "num_attention_heads": 4,
     "hidden_size": 32, "intermediate_size": 48,

@@ -109,7 +109,10 @@ class Proposer(Protocol):
 
 
 def shares(waiting: Iterable[int]) -> list[int]:
-    """Return how many tokens of each sequence the next step computes, given the numbers of those that wait."""
+    """Return how many tokens of each sequence the next step computes.
+
+    `waiting` has the number of tokens of each sequence that were not computed yet.
+    """
     room = _CHUNK
     counts: list[int] = []
     for count in waiting:

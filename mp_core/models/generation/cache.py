@@ -54,9 +54,8 @@ class PagedCache:
 
     def __init__(self, heads: Listed[tuple[int, int]], dtype: Any, pages: int) -> None:
         self.rows = pages * PAGE
-        shapes = [
-            (count * self.rows, size) for count, size in heads
-        ]  # a head after the other: attention reads in order
+        # All rows of a head, then those of the next: attention reads memory in order.
+        shapes = [(count * self.rows, size) for count, size in heads]
         self.keys, self.values = ([np.zeros(shape, dtypes.parse(dtype)) for shape in shapes] for _ in range(2))
         self._users = [0] * pages
         self._free = set(range(pages))
@@ -123,7 +122,10 @@ class PagedCache:
                 self._keys[page] = self._keys[self._known[key]]
 
     def rewind(self, sequence: Sequence, stored: int) -> None:
-        """Forget all but the first `stored` tokens of a sequence, and more if others may share the page of the last."""
+        """Forget the tokens of a sequence after the first `stored` ones.
+
+        If other sequences may share the page of the last of these, forget its tokens too.
+        """
         kept = stored // PAGE
         if kept < len(sequence.pages) and sequence.pages[kept] in self._keys:
             self._take(sequence, kept)
@@ -135,7 +137,7 @@ class PagedCache:
         sequence.stored = 0
 
     def _take(self, sequence: Sequence, first: int) -> None:
-        """Take the pages of a sequence from index `first` on back."""
+        """Free the pages of a sequence from index `first` on."""
         for page in sequence.pages[first:]:
             self._users[page] -= 1
             if self._users[page]:
