@@ -18,7 +18,7 @@ Part = dict[str, Any]
 _TOKENS, _TYPES, _SCORES, _MERGES = (f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "scores", "merges"))
 WORDS = _TOKENS, _TYPES
 ARRAYS = *WORDS, _SCORES, _MERGES
-"""The arrays of the metadata that the functions here need: :func:`tokenizer_of` all of them, the others the first."""
+"""The arrays of the metadata that :func:`tokenizer_of` needs. The other functions need only the first one."""
 _NORMAL, _UNKNOWN, _CONTROL, _DEFINED = 1, 2, 3, 4
 """Types of tokens; all but the first are found in a text before it is cut."""
 _SPACE = "\u2581"

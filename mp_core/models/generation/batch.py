@@ -25,7 +25,7 @@ _PROPOSED = 3, 7, 15
 """How many tokens are proposed: at first, and after each step that accepted all. To verify 3, 7 and 15 tokens takes
 1.9, 3.4 and 5.9 times as long as one token (int8, one thread of a Zen 3, November 2026)."""
 _REST = 15
-"""The most steps without proposals after steps that accepted none: 1, 3, 7, 15."""
+"""The most steps without proposals. The first step that accepts none is followed by 1, later ones by 3, 7 and 15."""
 _locks = lock_for_forks(RLock)
 """Its only lock is that of :func:`one_at_a_time`."""
 

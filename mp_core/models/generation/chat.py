@@ -17,7 +17,7 @@ Messages = Sequence[Mapping[str, Any]]
 _MOST = 1 << 18
 """The most characters of a template: ten times the longest known one."""
 _REASONING = "reasoning_content", "thinking", "reasoning"
-"""The names of what a model thought, the first of which templates read."""
+"""The fields for the reasoning of a model. Templates read the first one."""
 
 
 class ChatTemplates:

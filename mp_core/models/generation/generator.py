@@ -123,7 +123,7 @@ class Generator(TextModel):
         return speculation.draft(self._tokenizer.vocabulary, self.model.settings.vocab_size)
 
     def draft(self, vocabulary: Mapping[str, int], size: int) -> Draft:
-        """Return what proposes this generator's tokens to a network with a vocabulary of `size`; see `from_folder`."""
+        """Return a draft of this generator for a network with a vocabulary of `size`; see `from_folder`."""
         if self._tokenizer.vocabulary != vocabulary:
             raise ValueError("`speculation` must be a Generator whose tokenizer has the same tokens")
         settings = self.model.settings
@@ -149,7 +149,7 @@ class Generator(TextModel):
 
     @property
     def used_pages(self) -> int:
-        """The number of pages, of 64 tokens, that texts use which are being generated."""
+        """The number of pages, of 64 tokens each, that hold texts that are being generated."""
         return self._pages - self._cache.available
 
     def generate(
@@ -395,7 +395,7 @@ class Generator(TextModel):
         return found, best
 
     def _rows(self, prompts: Sequence[str | Sequence[int]], argument: str) -> list[Array]:
-        """Return the tokens of texts, or those given, which must fit the network."""
+        """Return the tokens of prompts, which are texts or tokens; raise ValueError if they do not fit the network."""
         places = [place for place, prompt in enumerate(prompts) if isinstance(prompt, str)]
         found, were_cut = self._tokenizer([str(prompts[place]) for place in places])
         texts, cut = dict(zip(places, found, strict=True)), {places[index] for index in were_cut}

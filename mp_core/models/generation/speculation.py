@@ -82,7 +82,7 @@ class Draft:
         return list(found.values())
 
     def _follow(self, run: Run, count: int) -> bool:
-        """Bring the sequence of a run up to date; return False if it cannot get so many tokens more."""
+        """Give the network the tokens of a run; return False if it or its cache has no room for `count` more."""
         tokens = np.minimum(run.sequence.tokens, self._sizes[0] - 1).tolist()
         if len(tokens) + count > self._longest:
             return False

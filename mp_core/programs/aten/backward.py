@@ -108,7 +108,7 @@ def adaptive_avg_pool_gradient(grad_output: Any, self: Any) -> Any:
 
 
 def _of_means(d: Any, shape: Sequence[int], means: Callable[[int, Any], Any]) -> Any:
-    """Return the gradient of an array from that of means: along each axis a product with what means have of it."""
+    """Return the gradient of an array from that of its means: a product along each axis with the shares of elements."""
     found = cast(d, "float32")
     for axis, length in enumerate(shape[2:]):
         shares = means(axis, np.eye(length, dtype=np.float32)[:, :, np.newaxis])[:, :, 0].T

@@ -1,4 +1,4 @@
-"""Arrays of which some elements are others, or have others added: where torch writes into parts of a tensor."""
+"""Replace elements of an array, or add to them, as torch does when it writes into a part of a tensor."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -82,7 +82,7 @@ def _extended(past: Any, x: Any, before: Any, longest: int) -> Any:
 
 
 def _window(before: Any, targets: int, sources: int, size: int) -> Any:
-    """Return which of the sources up to its own place a target may attend to: the last `size`, or all."""
+    """Return which sources a target may attend to: the last `size` up to its own place, or all of these."""
     first = ops.reshape(before, (-1, 1, 1, 1))
     keep = visible(first, targets, sources)
     if size <= 0:

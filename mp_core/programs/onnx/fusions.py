@@ -189,7 +189,7 @@ def convolution(m: Match) -> Node | None:
 
 @pattern("mp_core.conv(Pad(x, P), W)")
 def padded_convolution(m: Match) -> Node | None:
-    """Pad in the convolution: by constant numbers of zeros, along spatial axes."""
+    """Let a convolution pad its inputs, if Pad adds constant numbers of zeros along spatial axes."""
     node, rank = m.node("Pad"), len(m["W"].shape) - 2
     options, (_, _, value, axes) = dict(m.last.options), (*node.arguments, None, None)[:4]
     own, more = options.get("pads", (0,) * (2 * rank)), np.zeros((2, rank + 2), np.int64)
